@@ -1,0 +1,224 @@
+"""Index notation: what a nest of maps and sums computes, as accesses of arrays by axes.
+
+    value ::= [axis, ..] body                   an array over these axes
+    body  ::= leaf | count axis | sum over axes of leaf * leaf
+    leaf  ::= array[axis, ..]
+
+Evaluating a map binds a new axis and gives its parameters the elements at it; a result has the axis in front.  A leaf
+is an array bound in the body at hand or around it, or one bound deeper (`path`: the maps around it), whose first axes
+are those of the maps; to use such a one outside, it must become a result of them.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Mapping, Sequence
+
+from parray.ir import Lambda, Monoid, Op, Stm, Var
+from parray.soacs import Contract, Index, Iota, Prim, Replicate, Screma, Transpose
+
+Known = Mapping[Var, Op]
+
+
+class Axis:
+    """An index variable and its extent."""
+    __slots__ = ("size",)
+
+    def __init__(self, size: Any):
+        self.size = size
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An element of an array; ``path``: the maps in which the array is bound."""
+    var: Var
+    path: tuple[Stm, ...]
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Count:
+    """The axis itself as a number: the parameter of an iota."""
+    axis: Axis
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of two elements, summed over some axes."""
+    x: Leaf
+    y: Leaf
+    summed: tuple[Axis, ...] = ()
+
+
+@dataclass(frozen=True)
+class Value:
+    """An array over ``dims`` (a scalar when there are none)."""
+    dims: tuple[Axis, ...]
+    body: Leaf | Count | Product
+
+
+@dataclass(frozen=True)
+class Found:
+    """A sum of products: the variable it is bound to, the maps around that and their axes, and its value."""
+    var: Var
+    path: tuple[Stm, ...]
+    axes: tuple[Axis, ...]
+    value: Value
+
+    @property
+    def product(self) -> Product:
+        assert isinstance(self.value.body, Product)
+        return self.value.body
+
+    @property
+    def out(self) -> tuple[Axis, ...]:
+        return self.axes + self.value.dims
+
+
+def _renamed(body: Any, names: Mapping[Axis, Axis]) -> Any:
+    """The body with axes replaced."""
+    def axes(values: Sequence[Axis]) -> tuple[Axis, ...]:
+        return tuple(names.get(a, a) for a in values)
+    match body:
+        case Leaf():
+            return replace(body, axes=axes(body.axes))
+        case Count():
+            return Count(names.get(body.axis, body.axis))
+    return Product(_renamed(body.x, names), _renamed(body.y, names), axes(body.summed))
+
+
+def _at(value: Value, *axes: Axis) -> Value:
+    """The element (or row) at these axes."""
+    k = len(axes)
+    return Value(value.dims[k:], _renamed(value.body, dict(zip(value.dims, axes))))
+
+
+def is_sum(m: Monoid, known: Known) -> bool:
+    """Whether the operator is a float addition, elementwise on any rank, with neutral element 0."""
+    if m.width != 1 or not m.ne[0].type.elem.is_float:
+        return False
+    zero: Any = m.ne[0]
+    while isinstance(zero, Var):
+        made = known.get(zero)
+        if not isinstance(made, Replicate):
+            return False
+        zero = made.x
+    return bool(zero.value == 0) and _adds(m.op)
+
+
+def _adds(lam: Lambda) -> bool:
+    """Whether the lambda adds its two parameters, elementwise on any rank."""
+    if len(lam.stms) != 1 or lam.results != lam.stms[0].vars or len(lam.params) != 2:
+        return False
+    op = lam.stms[0].op
+    if isinstance(op, Prim):
+        return op.prim == "add" and set(op.args) == set(lam.params)
+    return isinstance(op, Screma) and op.is_map and set(op.xs) == set(lam.params) and _adds(op.lam)
+
+
+class Notation:
+    """Values of the variables of a body and of the nests in it.  ``plain``: as an access of an array, however it is
+    computed; ``full``: as the product it is, where it is one."""
+
+    def __init__(self, known: Known):
+        self.known = known
+        self.plain: dict[Var, Value] = {}
+        self.full: dict[Var, Value] = {}
+        self.path: tuple[Stm, ...] = ()
+        self.axes: tuple[Axis, ...] = ()
+        self.found: list[Found] = []
+
+    def plain_of(self, v: Var) -> Value:
+        if v not in self.plain:                                     # bound around the body
+            dims = tuple(map(Axis, v.type.shape))
+            self.plain[v] = Value(dims, Leaf(v, (), dims))
+        return self.plain[v]
+
+    def full_of(self, v: Var) -> Value:
+        return self.full.get(v) or self.plain_of(v)
+
+    def body(self, stms: Sequence[Stm]) -> None:
+        for stm in stms:
+            self.stm(stm)
+
+    def stm(self, stm: Stm) -> None:
+        for v in stm.vars:
+            dims = tuple(map(Axis, v.type.shape))
+            self.plain[v] = Value(dims, Leaf(v, self.path, self.axes + dims))
+        op = stm.op
+        match op:
+            case Screma():
+                self.screma(stm, op)
+            case Prim(prim="mul") if op.elem.is_float:
+                x, y = map(self.factor, op.args)
+                if x is not None and y is not None:
+                    self.full[stm.vars[0]] = Value((), Product(x, y))
+            case Index() | Transpose() | Replicate():
+                self.view(stm.vars[0], op)
+            case Contract():
+                self.contract(stm.vars[0], op)
+        for v in stm.vars:
+            value = self.full.get(v)
+            if value is not None and isinstance(value.body, Product) and value.body.summed:
+                self.found.append(Found(v, self.path, self.axes, value))
+
+    def factor(self, a: Any) -> Leaf | None:
+        """A scalar as one factor of a product."""
+        if not isinstance(a, Var):
+            return None
+        body = self.full_of(a).body
+        leaf = body if isinstance(body, Leaf) else self.plain_of(a).body
+        return leaf if isinstance(leaf, Leaf) else None
+
+    def view(self, v: Var, op: Op) -> None:
+        """Indexing by axes, transposition and replication, of the plain and of the full value."""
+        for values, of in ((self.plain, self.plain_of), (self.full, self.full_of)):
+            match op:
+                case Index(safe=True):
+                    at = [self.full_of(i).body if isinstance(i, Var) else None for i in op.indices]
+                    axes = [c.axis for c in at if isinstance(c, Count)]
+                    if len(axes) == len(at):
+                        values[v] = _at(of(op.x), *axes)
+                case Transpose():
+                    value = of(op.x)
+                    values[v] = Value(tuple(value.dims[p] for p in op.perm), value.body)
+                case Replicate() if isinstance(op.x, Var) and op.x.type.elem.is_float:
+                    value = of(op.x)
+                    if values is self.full:
+                        values[v] = Value((Axis(op.n), *value.dims), value.body)
+
+    def contract(self, v: Var, op: Contract) -> None:
+        axes = {a: Axis(n) for a, n in op.sizes().items()}
+        x, y = (self.operand(var, [axes[a] for a in names]) for var, names in ((op.x, op.x_axes), (op.y, op.y_axes)))
+        summed = tuple(axes[a] for a in op.summed)
+        if x is not None and y is not None:
+            self.full[v] = Value(tuple(axes[a] for a in op.out_axes), Product(x, y, summed))
+
+    def operand(self, v: Var, axes: Sequence[Axis]) -> Leaf | None:
+        full = self.full_of(v)
+        value = full if isinstance(full.body, Leaf) else self.plain_of(v)
+        leaf = _at(value, *axes).body
+        return leaf if isinstance(leaf, Leaf) else None
+
+    def screma(self, stm: Stm, op: Screma) -> None:
+        axis = Axis(op.n)
+        outer = self.path, self.axes
+        self.path, self.axes = (*self.path, stm), (*self.axes, axis)
+        for p, x in zip(op.lam.params, op.xs):
+            self.plain[p] = _at(self.plain_of(x), axis)
+            made = self.known.get(x)
+            counts = isinstance(made, Iota) and made.elem == p.type.elem and made.elem.bits == 64
+            self.full[p] = Value((), Count(axis)) if counts else _at(self.full_of(x), axis)
+        self.body(op.lam.stms)
+        self.path, self.axes = outer
+        sums = [is_sum(m, self.known) for m in op.scans + op.reds for _ in m.ne]
+        for k, (v, r) in enumerate(zip(stm.vars, op.lam.results)):
+            value = self.full_of(r) if isinstance(r, Var) else None
+            if value is None or k < op.scan_width:
+                continue
+            if k < len(sums):
+                if sums[k] and isinstance(value.body, Product):
+                    product = replace(value.body, summed=(*value.body.summed, axis))
+                    self.full[v] = Value(value.dims, product)
+            elif isinstance(value.body, Product) or (isinstance(value.body, Leaf)
+                                                     and len(value.body.path) <= len(self.path)):
+                self.full[v] = Value((axis, *value.dims), value.body)

@@ -1,0 +1,152 @@
+"""Sums of products taken out of the nests they stand in, as contractions of a body's arrays.
+
+    map (\\x -> map (\\w -> .. s .. where s = reduce (+) 0 (w * x)) ws) xs
+        =>  c = contract xs ws "tn,mn->tm";  map (\\x cx -> map (\\w s -> .. s ..) ws cx) xs c
+
+A sum leaves a map only where an operand does not depend on the map's axis, so that the contraction has reuse along it.
+Operands bound inside an earlier nest, or in the nest whose result the sum is, become further results of that nest; one
+that has every axis of the contraction would be written out for nothing, and is left where it is.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from parray.contractions.notation import Axis, Found, Known, Leaf, Notation
+from parray.ir import Lambda, Stm, Var
+from parray.soacs import Contract, Screma
+
+
+def pull(lam: Lambda, known: Known) -> Lambda:
+    """The lambda with contractions in its own body where sums in it or in its nests are worth it."""
+    notation = _RootedNotation(known)
+    notation.body(lam.stms)
+    edits = _Edits()
+    whole: set[int] = set()                                         # statements whose own results were replaced
+    for found in sorted(notation.found, key=lambda f: len(f.path)):
+        place = found.path[0] if found.path else notation.root[found.var]
+        if isinstance(place.op, Contract) or (found.path and id(place) in whole):
+            continue
+        if not worth_it(found) or notation.irregular(found):
+            continue
+        edits.replace(found, place)
+        if not found.path:
+            whole.add(id(place))
+    return edits.apply(lam) if edits.before or edits.after else lam
+
+
+class _RootedNotation(Notation):
+    """Remembers which statement of the body binds what."""
+
+    def __init__(self, known: Known):
+        super().__init__(known)
+        self.root: dict[Var, Stm] = {}
+
+    def stm(self, stm: Stm) -> None:
+        if not self.path:
+            self.root.update(dict.fromkeys(stm.vars, stm))
+        super().stm(stm)
+
+    def irregular(self, found: Found) -> bool:
+        """Whether a size is itself bound in a nest, so that the arrays cannot exist outside it."""
+        sizes = [a.size for a in (*found.out, *found.product.summed) if isinstance(a.size, Var)]
+        bodies = [self.plain_of(s).body for s in sizes]
+        return any(isinstance(b, Leaf) and b.path for b in bodies)
+
+
+def worth_it(found: Found) -> bool:
+    """Whether the sum is a contraction with reuse whose operands can be had in the body."""
+    x, y, summed = found.product.x, found.product.y, found.product.summed
+    out = found.out
+    everything = set(out) | set(summed)
+    for leaf in (x, y):
+        axes = set(leaf.axes)
+        if len(axes) < len(leaf.axes) or not axes <= everything or not axes >= set(summed):
+            return False
+        if leaf.path and (axes == everything or found.path and leaf.path[0] is found.path[0]):
+            return False
+    if not set(out) <= set(x.axes) | set(y.axes) or len(set(out)) < len(out):
+        return False
+    return reuse(found, out[:1] if found.path else out)
+
+
+def reuse(found: Found, axes: tuple[Axis, ...]) -> bool:
+    """Whether one of these axes is missing in an operand."""
+    return any(a not in found.product.x.axes or a not in found.product.y.axes for a in axes)
+
+
+@dataclass
+class _Changes:
+    """What a statement of a nest gets: further inputs, further results; which of its variables are replaced."""
+    inputs: list[tuple[Var, Var]] = field(default_factory=list)     # (array, parameter)
+    results: list[tuple[Var, Var]] = field(default_factory=list)    # (inside, outside)
+
+
+class _Edits:
+    """The changes to a body, made in one go at the end."""
+
+    def __init__(self) -> None:
+        self.changes: dict[int, _Changes] = {}
+        self.before: dict[int, list[Stm]] = {}
+        self.after: dict[int, list[Stm]] = {}
+        self.gone: set[Var] = set()
+        self.lifted: dict[Var, Var] = {}
+
+    def of(self, stm: Stm) -> _Changes:
+        return self.changes.setdefault(id(stm), _Changes())
+
+    def replace(self, found: Found, place: Stm) -> None:
+        """Bind the variable of the sum to a contraction (or to an element of one) instead."""
+        names = {a: k for k, a in enumerate((*found.out, *found.product.summed))}
+        x, y = found.product.x, found.product.y
+        op = Contract(self.array(x), self.array(y), tuple(names[a] for a in x.axes), tuple(names[a] for a in y.axes),
+                      tuple(names[a] for a in found.out))
+        self.gone.add(found.var)
+        if not found.path:
+            self.after.setdefault(id(place), []).append(Stm((found.var,), op, place.loc))
+            return
+        (t,) = op.infer()
+        array = Var(t, found.var.hint)
+        self.before.setdefault(id(place), []).append(Stm((array,), op, place.loc))
+        for stm in found.path:
+            last = stm is found.path[-1]
+            row = found.var if last else Var(array.type.row(), found.var.hint)
+            self.of(stm).inputs.append((array, row))
+            array = row
+
+    def array(self, leaf: Leaf) -> Var:
+        """The leaf's array in the body; one bound deeper becomes a result of the maps around it."""
+        v = leaf.var
+        if leaf.path and v in self.lifted:
+            return self.lifted[v]
+        for stm in reversed(leaf.path):
+            outside = Var(v.type.array_of(stm.op.n), v.hint)        # type: ignore[attr-defined]
+            self.of(stm).results.append((v, outside))
+            v = outside
+        self.lifted[leaf.var] = v
+        return v
+
+    # --- the new body ------------------------------------------------------------------------------------------------
+
+    def apply(self, lam: Lambda) -> Lambda:
+        return Lambda(lam.params, self.stms(lam.stms), lam.results)
+
+    def stms(self, stms: tuple[Stm, ...]) -> tuple[Stm, ...]:
+        out: list[Stm] = []
+        for stm in stms:
+            out += self.before.get(id(stm), ())
+            out.append(self.stm(stm))
+            out += self.after.get(id(stm), ())
+        return tuple(out)
+
+    def stm(self, stm: Stm) -> Stm:
+        """The statement with its changes, and those inside it; a replaced variable gives way to a new, dead one."""
+        op: Any = stm.op
+        new_vars = tuple(Var(v.type, v.hint) if v in self.gone else v for v in stm.vars)
+        if not isinstance(op, Screma):
+            return stm if new_vars == stm.vars else Stm(new_vars, op, stm.loc)
+        changes = self.changes.get(id(stm), _Changes())
+        lam = Lambda(op.lam.params + tuple(p for _, p in changes.inputs), self.stms(op.lam.stms),
+                     op.lam.results + tuple(v for v, _ in changes.results))
+        op = replace(op, xs=op.xs + tuple(x for x, _ in changes.inputs), lam=lam)
+        return Stm(new_vars + tuple(v for _, v in changes.results), op, stm.loc)

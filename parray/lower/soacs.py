@@ -1,0 +1,360 @@
+"""Lowering of Screma and Scatter.
+
+Outside other loops a Screma becomes a `Par`: its iterations are shared among threads, each accumulating its own part,
+and the parts are merged in order.  Inside, it is a plain loop.  Float sums run in blocks (sums of sums), so that a
+million small terms keep their digits; the operator is the user's and associative, so blocks change only rounding.
+Scans and scatters are done by one thread.
+"""
+from __future__ import annotations
+
+from typing import Callable, Sequence
+
+from parray import kernels as K
+from parray.ir import Lambda, Monoid, Stm, free_vars
+from parray.kernels import Acc, Apply, Assign, Buf, Expr, For, If, Let, Lit, Par, Ref, Serial, add, mul
+from parray.lower.core import Lowering, combine, lower_op
+from parray.lower.values import Arr, Dest, Lazy, Val, row_major
+from parray.soacs import Prim, Scatter, Screma
+from parray.types import Type, bool_, i64
+
+Dests = Sequence[Dest | None]
+SCALAR_BLOCK, ARRAY_BLOCK = 4096, 512
+
+
+def lifted_prim(op: Lambda) -> str | None:
+    """The primitive ``p`` when the operator is ``a p b``, elementwise on arrays of any rank."""
+    if len(op.params) != 2 or len(op.stms) != 1 or op.results != op.stms[0].vars:
+        return None
+    inner = op.stms[0].op
+    if isinstance(inner, Prim) and inner.args == op.params and inner.row.associative:
+        return inner.prim
+    if isinstance(inner, Screma) and inner.is_map and inner.xs == op.params and len(inner.lam.params) == 2:
+        return lifted_prim(inner.lam)
+    return None
+
+
+def plain(v: Val) -> Expr:
+    """A scalar value as an expression."""
+    return v.load() if isinstance(v, (Arr, Lazy)) else v                # type: ignore[no-any-return]
+
+
+# --- accumulators ----------------------------------------------------------------------------------------------------
+
+def start(lw: Lowering, m: Monoid, into: Dests | None = None) -> list[Val]:
+    """Accumulators holding the neutral element."""
+    accs: list[Val] = []
+    for k, ne in enumerate(m.ne):
+        if ne.type.is_scalar:
+            name = lw.fresh("acc")
+            lw.emit(Let(name, lw.scalar(ne)))
+            accs.append(Ref(name, ne.type.elem))
+        else:
+            arr = lw.target(ne.type, into[k] if into else None)
+            lw.copy(Dest(arr), lw.val(ne))
+            accs.append(arr)
+    return accs
+
+
+def accumulate(lw: Lowering, m: Monoid, accs: Sequence[Val], vals: Sequence[Val]) -> None:
+    """``accs = op accs vals``."""
+    prim = lifted_prim(m.op)
+    if prim is not None:
+        (acc,), (v,) = accs, vals
+        if isinstance(acc, Arr):
+            lw.copy(Dest(acc, prim), v)
+        else:
+            lw.emit(Assign(acc.name, combine(prim, acc, plain(v))))
+        return
+    lw.bind(m.op.params, [*accs, *vals])
+    results = lw.block(m.op)
+    moved: list[Val] = []
+    for acc, r, t in zip(accs, results, m.op.result_types):
+        if isinstance(acc, Arr):
+            if r is not acc:
+                fresh = lw.alloc(t)
+                lw.copy(Dest(fresh), r)
+                r = fresh
+        elif len(accs) > 1:
+            name = lw.fresh("t")
+            lw.emit(Let(name, plain(r)))
+            r = Ref(name, acc.elem)
+        moved.append(r)
+    for acc, r in zip(accs, moved):
+        if isinstance(acc, Arr):
+            if r is not acc:
+                lw.copy(Dest(acc), r)
+        else:
+            lw.emit(Assign(acc.name, plain(r)))
+
+
+def sums_floats(m: Monoid) -> bool:
+    """Whether the operator adds floats: its sums run in blocks."""
+    return lifted_prim(m.op) == "add" and m.ne[0].type.elem.is_float
+
+
+def block_length(op: Screma) -> int:
+    """Elements a block of a float sum has; 0 where no blocks are needed."""
+    floats = [m for m in op.scans + op.reds if sums_floats(m)]
+    if not floats or (isinstance(op.n, int) and op.n <= ARRAY_BLOCK):
+        return 0
+    return ARRAY_BLOCK if any(not ne.type.is_scalar for m in floats for ne in m.ne) else SCALAR_BLOCK
+
+
+# --- Screma ----------------------------------------------------------------------------------------------------------
+
+class Body:
+    """One Screma being lowered: its outputs, and the code of an iteration for given accumulators."""
+
+    def __init__(self, op: Screma, lw: Lowering, stm: Stm, dests: Dests):
+        self.op, self.lw, self.n = op, lw, lw.size(op.n)
+        self.xs = [lw.val(x) for x in op.xs]
+        scans, self.red_dests, maps = op.split(list(dests))
+        scan_vars, _, map_vars = op.split(stm.vars)
+        self.scan_outs = [lw.target(v.type, d) for v, d in zip(scan_vars, scans)]
+        self.map_dests = [d if d is not None else Dest(lw.alloc(v.type)) for v, d in zip(map_vars, maps)]
+
+    def iteration(self, i: Expr, accs: list[list[Val]], bases: list[list[Val]] | None = None) -> None:
+        """Element i; ``accs`` are per monoid (scans first).  ``bases``: totals of the blocks before, per scan."""
+        lw, op = self.lw, self.op
+        if isinstance(i, Ref):
+            lw.extent[i.name] = self.n
+        lw.bind(op.lam.params, [lw.element(x, i) for x in self.xs])
+        dests: list[Dest | None] = [None] * op.scan_width
+        for m, acc in zip(op.reds, accs[len(op.scans):]):
+            prim = lifted_prim(m.op)
+            dests += [Dest(a, prim) if isinstance(a, Arr) and prim else None for a in acc]
+        dests += [d.at(i) for d in self.map_dests]
+        groups = op.groups(lw.block(op.lam, dests))
+        for k, (m, acc, vals) in enumerate(zip(op.scans + op.reds, accs, groups)):
+            if k >= len(op.scans) and lifted_prim(m.op) and isinstance(acc[0], Arr):
+                continue                                                # accumulated by the block itself
+            accumulate(lw, m, acc, vals)
+        at = 0
+        for k, m in enumerate(op.scans):
+            for j, a in enumerate(accs[k]):
+                out = Dest(self.scan_outs[at].at(i))
+                if bases is not None and bases[k]:
+                    base = bases[k][j]
+                    a = combine("add", base, a) if not isinstance(a, Arr) else a
+                lw.copy(out, a)
+                at += 1
+
+    def loop(self, accs: list[list[Val]]) -> None:
+        """All iterations, one after the other."""
+        lw, op = self.lw, self.op
+        length = block_length(op)
+        if not length:
+            i = Ref(lw.fresh("i"))
+            body: list[K.Stm] = []
+            lw.emit(For(i.name, self.n, body))
+            with lw.into(body):
+                self.iteration(i, accs)
+            return
+        b = Ref(lw.fresh("i"))
+        body = []
+        lw.emit(For(b.name, blocks(self.n, length), body))
+        with lw.into(body):
+            self.block(b, length, accs)
+
+    def block(self, b: Ref, length: int, accs: list[list[Val]]) -> None:
+        """Block b: its own accumulators, then one step of the outer ones.  Scans of scalars add the total before."""
+        lw, op = self.lw, self.op
+        inner: list[list[Val]] = []
+        bases: list[list[Val]] = []
+        for k, (m, acc) in enumerate(zip(op.scans + op.reds, accs)):
+            if k < len(op.scans) and not (sums_floats(m) and m.ne[0].type.is_scalar):
+                inner.append(acc)
+                bases.append([])
+            else:
+                inner.append(start(lw, m))
+                bases.append(list(acc))
+        first = lw.let(mul(b, Lit(length)))
+        j = Ref(lw.fresh("i"))
+        body: list[K.Stm] = []
+        lw.emit(For(j.name, K.minimum(Lit(length), K.sub(self.n, first)), body))
+        with lw.into(body):
+            self.iteration(lw.let(add(first, j), "i"), inner, bases)
+        for m, acc, part in zip(op.scans + op.reds, accs, inner):
+            if acc is not part:
+                accumulate(lw, m, acc, part)
+
+    def results(self, accs: list[list[Val]]) -> list[Val]:
+        reds = [a for acc in accs[len(self.op.scans):] for a in acc]
+        return [*self.scan_outs, *reds, *(d.arr for d in self.map_dests)]
+
+
+def blocks(n: Expr, length: int) -> Expr:
+    """How many blocks of a length cover ``n`` elements."""
+    return Apply("floordiv", (add(n, Lit(length - 1)), Lit(length)), i64)
+
+
+def split_by_width(op: Screma, values: Sequence[Dest | None]) -> list[list[Dest | None]]:
+    """Destinations of reductions parted by operator."""
+    out, at = [], 0
+    for m in op.reds:
+        out.append(list(values[at:at + m.width]))
+        at += m.width
+    return out
+
+
+@lower_op.register
+def _screma(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
+    if lw.host:
+        parallel = not op.scans and all(m.width == 1 or all(a.type.is_scalar for a in m.ne) for m in op.reds)
+        return _parallel(op, lw, stm, dests) if parallel else serial(lw, stm, lambda: _nested(op, lw, stm, dests))
+    return _nested(op, lw, stm, dests)
+
+
+def _nested(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> list[Val]:
+    body = Body(op, lw, stm, dests)
+    accs = [start(lw, m) for m in op.scans]
+    accs += [start(lw, m, d) for m, d in zip(op.reds, split_by_width(op, body.red_dests))]
+    body.loop(accs)
+    return body.results(accs)
+
+
+def serial(lw: Lowering, stm: Stm, make: Callable[[], Sequence[Val]]) -> list[Val]:
+    """Code that one thread runs; scalars it makes are handed to all."""
+    code: list[K.Stm] = []
+    loc = lw.loc
+    with lw.into(code), lw.mode(host=False, private=False):
+        vals = [v if isinstance(v, (Arr, Lazy)) else lw.let(v) for v in make()]
+    scalars = [(v.name, v.elem) for v in vals if isinstance(v, Ref)]
+    lw.emit(Serial(code, scalars, loc, stm.op.name))
+    for name, _ in scalars:
+        lw.known.pop(name, None)
+    return vals
+
+
+def _parallel(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
+    body = Body(op, lw, stm, dests)
+    length = block_length(op)
+    i = Ref(lw.fresh("i"))
+    par = Par(i.name, blocks(body.n, length) if length else body.n, [], loc=stm.loc, what=describe(op))
+    accs: list[list[Val]] = []
+    outs: list[Val] = []
+    for m, wanted in zip(op.reds, split_by_width(op, body.red_dests)):
+        acc, out = _shared(lw, m, wanted, par)
+        accs.append(acc)
+        outs += out
+    with lw.into(par.body), lw.mode(host=False, private=True):
+        body.block(i, length, accs) if length else body.iteration(i, accs)
+    lw.emit(par)
+    return [*outs, *(d.arr for d in body.map_dests)]
+
+
+def _shared(lw: Lowering, m: Monoid, wanted: list[Dest | None], par: Par) -> tuple[list[Val], list[Val]]:
+    """Each thread's accumulators of one monoid, and where their merged value will be."""
+    if m.ne[0].type.is_scalar:
+        accs: list[Val] = []
+        others: list[Val] = []
+        for ne in m.ne:
+            a = Acc(lw.fresh("acc"), lw.fresh("part"), lw.scalar(ne))
+            par.accs.append(a)
+            accs.append(Ref(a.name, ne.type.elem))
+            others.append(Ref(a.other, ne.type.elem))
+        with lw.into(par.merge), lw.mode(host=False, private=True):
+            accumulate(lw, m, accs, others)
+        return accs, list(accs)
+    t = m.ne[0].type
+    out = lw.target(t, wanted[0])
+    mine, lane = _parts(lw, t)
+    with lw.into(par.before), lw.mode(host=False, private=True):
+        lw.copy(Dest(mine), lw.val(m.ne[0]))
+    with lw.into(par.fold_start), lw.mode(host=False, private=True):
+        lw.copy(Dest(out), lw.val(m.ne[0]))
+    with lw.into(par.fold), lw.mode(host=False, private=True):
+        accumulate(lw, m, [out], [lane])
+    return [mine], [out]
+
+
+def _parts(lw: Lowering, t: Type) -> tuple[Arr, Arr]:
+    """One array a thread in shared memory: this thread's, and that of thread ``lane``."""
+    shape = lw.shape(t)
+    count = K.product(shape)
+    lw.known.setdefault("threads", Ref("threads"))
+    total = lw.expand(mul(Ref("threads"), count))
+    if total is None:
+        raise AssertionError("an accumulator's size is known on entry")
+    buf = Buf(lw.fresh("b"), t.elem, "temp", total)
+    lw.temps.append(buf)
+    strides = row_major(shape)
+    return (Arr(buf, mul(Ref("thread"), count), shape, strides), Arr(buf, mul(K.LANE, count), shape, strides))
+
+
+def describe(op: Screma) -> str:
+    """What a loop does, in words, for the comment in generated source."""
+    parts = [w for w, yes in (("map", op.map_width), ("reduce", op.reds), ("scan", op.scans)) if yes]
+    return "+".join(parts) or "map"
+
+
+# --- Scatter ---------------------------------------------------------------------------------------------------------
+
+@lower_op.register
+def _scatter(op: Scatter, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
+    reads = free_vars(op.lam) if op.n != 1 else {}
+    arrs: list[Arr] = []
+    for v, d in zip(op.dests, dests):
+        old = lw.val(v)
+        if isinstance(old, Arr) and d is None and lw.dead(v) and v not in reads and op.dests.count(v) == 1:
+            arrs.append(old)
+            continue
+        arr = lw.target(v.type, d)
+        lw.copy(Dest(arr), old)
+        arrs.append(arr)
+    if not lw.host:
+        _writes(op, lw, arrs)
+        return arrs
+
+    def make() -> Sequence[Val]:
+        _writes(op, lw, arrs)
+        return ()
+    serial(lw, stm, make)
+    return arrs
+
+
+def _writes(op: Scatter, lw: Lowering, arrs: list[Arr]) -> None:
+    """The loop over writes, in order."""
+    xs = [lw.val(x) for x in op.xs]
+    if op.n == 1 and not xs:
+        _write(op, lw, arrs)
+        return
+    i = Ref(lw.fresh("i"))
+    lw.extent[i.name] = lw.size(op.n)
+    body: list[K.Stm] = []
+    lw.emit(For(i.name, lw.size(op.n), body))
+    with lw.into(body):
+        lw.bind(op.lam.params, [lw.element(x, i) for x in xs])
+        _write(op, lw, arrs)
+
+
+def _write(op: Scatter, lw: Lowering, arrs: list[Arr]) -> None:
+    vals = lw.block(op.lam)
+    at = [lw.let(plain(v)) for v in vals[:op.rank]]
+    inside: Expr | None = None
+    for i, n in zip(at, arrs[0].shape):
+        test = K.both(Apply("ge", (i, K.ZERO), bool_), Apply("lt", (i, n), bool_))
+        inside = test if inside is None else K.both(inside, test)
+    then: list[K.Stm] = []
+    with lw.into(then):
+        places = [a.at(*at) for a in arrs]
+        values = vals[op.rank:]
+        prim = lifted_prim(op.op.op) if op.op is not None else None
+        if op.op is not None and prim is None:
+            lw.bind(op.op.op.params, [lw.let(p.load(), "x") if not p.shape else p for p in places] + list(values))
+            values = lw.block(op.op.op)
+            values = [_moved(lw, v, t) for v, t in zip(values, op.op.op.result_types)]
+        for p, v in zip(places, values):
+            lw.copy(Dest(p, prim), v)
+    lw.emit(If(inside, then) if inside is not None else If(Lit(True, bool_), then))
+
+
+def _moved(lw: Lowering, v: Val, t: Type) -> Val:
+    """A value that no longer depends on the memory about to be written."""
+    if not isinstance(v, Arr):
+        return lw.let(plain(v))
+    fresh = lw.alloc(t)
+    lw.copy(Dest(fresh), v)
+    return fresh
+
+

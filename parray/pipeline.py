@@ -1,0 +1,85 @@
+"""The passes, in order, from a traced program to something that can be called.
+
+    trace -> simplify -> recognise contractions -> simplify -> fuse -> simplify -> lower -> print -> compile
+
+Differentiation is not a pass: `pa.grad` and its kin transform a lambda while it is traced, so derivatives go through
+everything below like any other code.  Contractions are recognised before fusion, because fusion would bury their
+products in larger bodies; simplification runs after each because both leave copies and dead parameters.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Sequence
+
+from parray import contractions, fuse
+from parray.check import check
+from parray.errors import BackendError
+from parray.interpreter import run
+from parray.ir import Lambda
+from parray.program import Program
+from parray.simplify import simplify
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A named, pure function from graph to graph."""
+    name: str
+    summary: str
+    apply: Callable[[Lambda], Lambda]
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("simplify", "rewrite rules, common subexpressions, dead code, hoisting", simplify),
+    Pass("contract", "map nests around sums of products become contractions", contractions.recognise),
+    Pass("resimplify", "what recognition left dead", simplify),
+    Pass("fuse", "neighbouring maps, reductions and scans become one loop", fuse.fuse),
+    Pass("final", "what fusion made equal or dead", simplify),
+)
+
+BACKENDS = ("interp", "cpu")
+
+
+def stages(lam: Lambda, checked: bool = False) -> list[tuple[str, Lambda]]:
+    """The graph after each pass; ``checked`` runs the type checker on every one."""
+    out = [("trace", lam)]
+    for p in PASSES:
+        lam = p.apply(lam)
+        if checked:
+            check(lam)
+        out.append((p.name, lam))
+    return out
+
+
+def optimise(lam: Lambda) -> Lambda:
+    """The graph after all passes."""
+    for p in PASSES:
+        lam = p.apply(lam)
+    return lam
+
+
+class InterpreterExecutable:
+    """Runs the graph as it was traced, without any pass: the reference."""
+
+    source = "# the interpreter runs the graph itself: see f.graph(...)"
+
+    def __init__(self, program: Program):
+        self.lam = program.lam
+        self.elems = [i.elem.dtype.type for i in program.inputs]
+
+    def __call__(self, sizes: Sequence[int], leaves: Sequence[Any]) -> list[Any]:
+        import numpy as np
+        values = [a if isinstance(a, np.ndarray) else elem(a) for a, elem in zip(leaves, self.elems)]
+        values += leaves[len(values):]
+        results = run(self.lam, *(np.int64(s) for s in sizes), *values)
+        return [np.array(r) if isinstance(r, np.ndarray) else r for r in results]
+
+
+def compile_program(program: Program, backend: str) -> Any:
+    """An executable ``(sizes, leaves) -> results`` for a traced program; raises BackendError for unknown backends."""
+    if backend == "interp":
+        return InterpreterExecutable(program)
+    if backend == "cpu":
+        from parray.backends import cpu
+        from parray.lower import lower
+        return cpu.compile_program(lower(optimise(program.lam), len(program.sizes), program.name))
+    raise BackendError(f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}")

@@ -1,0 +1,10 @@
+"""The operations of the graph, one idea a file: each holds its node, typing, reference semantics and derivatives."""
+from parray.soacs.arrays import Assert, Concat, Index, Iota, Replicate, Reshape, Slice, Transpose
+from parray.soacs.contract import Contract
+from parray.soacs.control import Cond, Loop, While
+from parray.soacs.prim import Prim
+from parray.soacs.scatter import Scatter
+from parray.soacs.screma import Screma
+
+__all__ = ["Assert", "Concat", "Cond", "Contract", "Index", "Iota", "Loop", "Prim", "Replicate", "Reshape", "Scatter",
+           "Screma", "Slice", "Transpose", "While"]

@@ -1,0 +1,171 @@
+"""Control: Loop (a counted loop), While, Cond.  Carried values keep their types.
+
+    loop n lam inits        for i < n: carried = lam i carried
+    while cond lam inits    while cond carried: carried = lam carried
+    cond p then else        only the chosen branch runs
+
+In reverse mode a loop's forward part also writes down, for every iteration, those carried values that its reverse
+reads; the reverse lambda is made first to see which these are.  The reverse is a loop from the end:
+
+    for i = n-1 .. 0:  carried_bar = pullback of (lam i) at the carried values of iteration i, applied to carried_bar
+
+A While is counted by running it and then is a Loop.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parray import builder as b
+from parray.ir import Atom, Const, Lambda, Op, Stm, Var, free_vars, size_atom, size_field
+from parray.soacs.monoids import update
+from parray.types import SIZE, Type, i64
+
+
+@dataclass(frozen=True)
+class Loop(Op):
+    """``lam: (i: i64, carried..) -> carried``; a negative ``n`` is zero iterations."""
+    n: Any = size_field()
+    lam: Lambda = None                                              # type: ignore[assignment]
+    inits: tuple[Atom, ...] = ()
+
+    def infer(self) -> tuple[Type, ...]:
+        return tuple(p.type for p in self.lam.params[1:])
+
+    def evaluate(self, ev: Any) -> tuple[Any, ...]:
+        carried = tuple(ev.value(a) for a in self.inits)
+        for i in range(ev.size(self.n)):
+            carried = ev.call(self.lam, np.int64(i), *carried)
+        return carried
+
+    def jvp(self, ad: Any, stm: Stm) -> None:
+        """Values and tangents are carried."""
+        flags = ad.carried(self.lam, self.inits, True)
+        lam, inits = ad.dual_loop(self.lam, self.inits, flags, 1)
+        ad.bind(stm.vars + ad.tangents_of(stm.vars, flags), Loop(self.n, lam, inits))
+
+    def forward(self, ad: Any, stm: Stm) -> None:
+        """Emit the loop, with histories of the values that the reverse lambda reads."""
+        flags = ad.carried(self.lam, self.inits, True)
+        back, changed = self.reverse(ad, flags)
+        k = len(self.inits)
+        used = free_vars(Lambda((), back.stms, back.results))
+        kept = [j for j in range(k) if back.params[1 + j] in used]
+        n = self.n if isinstance(self.n, int) and self.n >= 0 else b.size_prim("max", self.n, 0)
+        blank = [b.zeros(a.type.array_of(n)) for j, a in enumerate(self.inits) if j in kept]
+
+        def body(i: Atom, *carried: Atom) -> list[Atom]:
+            news = [update(h, (i,), carried[j]) for j, h in zip(kept, carried[k:])]
+            return list(b.inline(self.lam, (i,) + carried[:k])) + news
+
+        lam = b.make_lambda([SIZE] + [a.type for a in self.inits] + [h.type for h in blank], body)
+        histories = tuple(Var(h.type) for h in blank)
+        ad.record(Stm(stm.vars + histories, Loop(self.n, lam, self.inits + tuple(blank)), stm.loc))
+        ad.memo[stm.vars[flags.index(True)]] = (n, back, changed, flags, dict(zip(kept, histories)))
+
+    def reverse(self, ad: Any, flags: tuple[bool, ...]) -> tuple[Lambda, tuple[Var, ...]]:
+        """The reverse of one iteration: (i, carried.., cotangents.., accumulators..) -> (cotangents.., accumulators..);
+        and the captured variables that accumulators belong to."""
+        k = len(self.inits)
+        on = [j for j, flag in enumerate(flags) if flag]
+
+        def body(child: Any, i: Var, *values: Var) -> list[Atom]:
+            child.active.update(values[j] for j in on)
+            bars: list[Atom | None] = [None] * k
+            for j, bar in zip(on, values[k:]):
+                bars[j] = bar
+            child.replay(self.lam, (i,) + values[:k], bars)
+            return [child.take_or_zero(values[j]) for j in on]
+
+        types = [a.type for a in self.inits]
+        found: tuple[Lambda, tuple[Var, ...]] = ad.loop_lambda(
+            [SIZE] + types + [types[j] for j in on], ad.captured(self.lam), body)
+        return found
+
+    def vjp(self, ad: Any, stm: Stm, bars: tuple[Atom | None, ...]) -> None:
+        """See the module."""
+        first = next(v for v in stm.vars if v in ad.memo)
+        n, back, changed, flags, histories = ad.memo[first]
+        on = [j for j, flag in enumerate(flags) if flag]
+        last = b.prim("sub", size_atom(n), Const(1, i64))
+
+        def body(k: Atom, *carried: Atom) -> tuple[Atom, ...]:
+            i = b.prim("sub", last, k)
+            values = [b.index(histories[j], i, safe=True) if j in histories else p
+                      for j, p in enumerate(self.inits[:len(flags)])]
+            return b.inline(back, (i, *values) + carried)
+
+        inits = [b.zeros(stm.vars[j].type) if bars[j] is None else bars[j] for j in on]
+        lam = b.make_lambda([SIZE] + [stm.vars[j].type for j in on] + [v.type for v in changed], body)
+        for j, bar in zip(on, ad.loop_back(n, lam, inits, changed)):
+            ad.add(self.inits[j], bar)
+
+
+@dataclass(frozen=True)
+class While(Op):
+    """``cond: carried -> bool``, ``lam: carried -> carried``."""
+    cond: Lambda
+    lam: Lambda
+    inits: tuple[Atom, ...]
+
+    def infer(self) -> tuple[Type, ...]:
+        return tuple(p.type for p in self.lam.params)
+
+    def fails(self) -> bool:
+        return True                                                 # it may not end
+
+    def evaluate(self, ev: Any) -> tuple[Any, ...]:
+        carried = tuple(ev.value(a) for a in self.inits)
+        while ev.call(self.cond, *carried)[0]:
+            carried = ev.call(self.lam, *carried)
+        return carried
+
+    def jvp(self, ad: Any, stm: Stm) -> None:
+        """Values and tangents are carried; the condition looks at the values."""
+        flags = ad.carried(self.lam, self.inits, False)
+        lam, inits = ad.dual_loop(self.lam, self.inits, flags, 0)
+        cond = b.make_lambda([a.type for a in inits], lambda *xs: b.inline(self.cond, xs[:len(flags)]))
+        ad.bind(stm.vars + ad.tangents_of(stm.vars, flags), While(cond, lam, inits))
+
+    def forward(self, ad: Any, stm: Stm) -> None:
+        """Count the iterations, then run a Loop of so many."""
+        types = [a.type for a in self.inits]
+        k = len(types)
+
+        def step(*xs: Atom) -> list[Atom]:
+            return list(b.inline(self.lam, xs[:k])) + [b.prim("add", xs[k], Const(1, i64))]
+
+        cond = b.make_lambda(types + [SIZE], lambda *xs: b.inline(self.cond, xs[:k]))
+        *_, n = b.emit(While(cond, b.make_lambda(types + [SIZE], step), self.inits + (Const(0, i64),)))
+        body = b.make_lambda([SIZE] + types, lambda i, *xs: b.inline(self.lam, xs))
+        ad.forward(Stm(stm.vars, Loop(n, body, self.inits), stm.loc))
+
+    def vjp(self, ad: Any, stm: Stm, bars: tuple[Atom | None, ...]) -> None:
+        """`forward` made it a Loop."""
+        raise AssertionError("a while loop on a tape")
+
+
+@dataclass(frozen=True)
+class Cond(Op):
+    """``then`` and ``orelse`` take no parameters and capture what they use; equal result types."""
+    pred: Atom
+    then: Lambda
+    orelse: Lambda
+
+    def infer(self) -> tuple[Type, ...]:
+        return self.then.result_types
+
+    def evaluate(self, ev: Any) -> tuple[Any, ...]:
+        return ev.call(self.then if ev.value(self.pred) else self.orelse)   # type: ignore[no-any-return]
+
+    def jvp(self, ad: Any, stm: Stm) -> None:
+        """Branches give values and tangents."""
+        flags = tuple(x or y for x, y in zip(ad.through(self.then), ad.through(self.orelse)))
+        then, orelse = (ad.dual(lam, (), flags)[0] for lam in (self.then, self.orelse))
+        ad.bind(stm.vars + ad.tangents_of(stm.vars, flags), Cond(self.pred, then, orelse))
+
+    def vjp(self, ad: Any, stm: Stm, bars: tuple[Atom | None, ...]) -> None:
+        """The same branch is taken back."""
+        ad.cond_back(self, bars)

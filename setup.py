@@ -1,0 +1,4 @@
+"""All metadata is in setup.cfg."""
+from setuptools import setup
+
+setup()

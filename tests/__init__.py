@@ -1,0 +1,1 @@
+"""The tests; helpers they share are imported as `tests.name`."""
