@@ -1,0 +1,50 @@
+"""parray: a data-parallel array language inside Python.
+
+    import parray as pa
+    from parray import f32, parallel
+
+    @parallel
+    def linear(x: f32["n"], w: f32["m", "n"]) -> f32["m"]:
+        return pa.map(lambda row: pa.reduce(pa.add, 0, pa.map2(pa.mul, row, x)), w)
+
+The way of a program, each stage a file or folder, in reading order:
+
+    types errors ir prims builder soacs    the graph: words, operations, meanings
+    tree record sizes program trace        Python functions become graphs
+    ad                                     derivatives, as graphs
+    simplify contractions fuse             graphs become better graphs
+    kernels lower backends cache           graphs become machine code
+    pipeline api                           the passes in order; what users call
+    prelude                                derived functions, in the language itself
+"""
+from __future__ import annotations
+
+from parray import errors, sizes, tree
+from parray.api import Parallel, grad, jvp, parallel, stop_gradient, use_backend, value_and_grad, vjp
+from parray.errors import (AssertionFailed, BackendError, BoundsError, DivisionError, ParrayError, SizeMismatch,
+                           TraceError, TypeMismatch)
+from parray.prelude import (broadcast_to, clip, cumprod, cumsum, e, expand_dims, eye, full, gelu, inf, log_softmax,
+                            logsumexp, nan, one_hot, ones, ones_like, outer, pi, reciprocal, relu, sigmoid, silu,
+                            softmax, softplus, square, std, var, zeros, zeros_like)
+from parray.record import record
+from parray.trace import Tracer
+from parray.trace.combinators import (assert_, exscan, gather, map, map2, map3, map4, map5, reduce, reduce_by_index,
+                                      reduce_comm, scan, scatter, tabulate, unzip, update)
+from parray.trace.combinators import zip_ as zip
+from parray.trace.control import cond, foldl, foldr, loop, while_loop
+from parray.trace.elementwise import where
+from parray.trace.functions import (abs, acos, acosh, add, and_, asin, asinh, atan, atan2, atanh, cbrt, ceil, copysign,
+                                    cos, cosh, div, eq, erf, erfc, exp, exp2, expm1, floor, floordiv, fma, fmod, ge,
+                                    gt, hypot, isfinite, isinf, isnan, le, log, log1p, log2, log10, lt, mod, mul, ne,
+                                    neg, not_, or_, pow, quot, round, rsqrt, shl, shr, sign, sin, sinh, sqrt, sub, tan,
+                                    tanh, trunc, xor)
+from parray.trace.reductions import all, any, argmax, argmin, dot, matmul, max, mean, min, prod, sum
+from parray.trace.views import (concat, drop, flatten, iota, replicate, reshape, reverse, rotate, split, take,
+                                transpose, unflatten)
+from parray.types import bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+
+maximum, minimum = max, min
+
+__version__ = "0.1.0"
+
+__all__ = [name for name in dir() if not name.startswith("_") and name not in ("annotations", "trace", "api")]

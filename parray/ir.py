@@ -121,7 +121,7 @@ class Op(ABC):
 
     @abstractmethod
     def evaluate(self, ev: Any, *args: Any) -> tuple[Any, ...]:
-        """Reference semantics in NumPy.  ``ev`` is the interpreter (``ev.value(atom)``, ``ev.call(lambda, *values)``)."""
+        """Reference semantics in NumPy.  ``ev`` is the interpreter: ``ev.value(atom)``, ``ev.call(lambda, *values)``."""
 
     @abstractmethod
     def jvp(self, ad: Any, stm: Stm) -> None:
@@ -168,9 +168,19 @@ def lambdas_of(value: Any) -> Iterator[Lambda]:
         yield value.op
 
 
+_FIELD_NAMES: dict[type[Op], tuple[str, ...]] = {}
+
+
+def field_names(kind: type[Op]) -> tuple[str, ...]:
+    """The names of an operation's fields, looked up once: every walk asks for them."""
+    if kind not in _FIELD_NAMES:
+        _FIELD_NAMES[kind] = tuple(f.name for f in dataclasses.fields(kind))    # type: ignore[arg-type]
+    return _FIELD_NAMES[kind]
+
+
 def fields(op: Op) -> list[Any]:
     """The values of an operation's fields, in order."""
-    return [getattr(op, f.name) for f in dataclasses.fields(op)]        # type: ignore[arg-type]
+    return [getattr(op, name) for name in field_names(type(op))]
 
 
 def atoms(op: Op) -> Iterator[Atom]:
@@ -194,18 +204,19 @@ def map_value(value: Any, on_atom: Callable[[Any], Any], on_lambda: Callable[[La
     if isinstance(value, Monoid):
         return Monoid(on_lambda(value.op), tuple(on_atom(a) for a in value.ne), value.commutative)
     if isinstance(value, tuple):
-        return tuple(map_value(v, on_atom, on_lambda) for v in value)
+        new = tuple(map_value(v, on_atom, on_lambda) for v in value)
+        return value if all(a is b for a, b in zip(value, new)) else new
     return value
 
 
 def map_op(op: Op, on_atom: Callable[[Any], Any], on_lambda: Callable[[Lambda], Lambda]) -> Op:
     """The same operation with every atom and lambda replaced.  A size variable may become an int."""
     changes = {}
-    for f in dataclasses.fields(op):                                    # type: ignore[arg-type]
-        old = getattr(op, f.name)
+    for name in field_names(type(op)):
+        old = getattr(op, name)
         new = map_value(old, on_atom, on_lambda)
         if new is not old:
-            changes[f.name] = new
+            changes[name] = new
     return dataclasses.replace(op, **changes) if changes else op        # type: ignore[type-var]
 
 
@@ -245,6 +256,20 @@ def free_vars(lam: Lambda | Op, bound: frozenset[Var] = frozenset()) -> dict[Var
 
     walk(lam) if isinstance(lam, Lambda) else walk_op(lam)
     return free
+
+
+def prune(stms: Iterable[Stm], results: Iterable[Any]) -> tuple[Stm, ...]:
+    """The statements that ``results`` need."""
+    results = tuple(results)
+    used = {r for r in results if isinstance(r, Var)}
+    used.update(s for r in results for s in r.type.shape if isinstance(s, Var))
+    kept = []
+    for stm in reversed(tuple(stms)):
+        if stm.op.effect or any(v in used for v in stm.vars):
+            kept.append(stm)
+            used.update(free_vars(stm.op))
+            used.update(s for v in stm.vars for s in v.type.shape if isinstance(s, Var))
+    return tuple(reversed(kept))
 
 
 class Substitution:
@@ -332,4 +357,3 @@ def each_op(lam: Lambda) -> Iterable[Op]:
         yield stm.op
         for l in lambdas(stm.op):
             yield from each_op(l)
-

@@ -83,7 +83,7 @@ class _Numbering:
             number = self.count
             self.count += 1
             here = (*path, number)
-            for buf in _touched(s):
+            for buf in touched(s):
                 self.touches.setdefault(buf.name, []).append(here)
             for part in _parts(s):
                 if len(_parts(s)) > 1:             # the parts of one statement are blocks of their own, in order
@@ -110,7 +110,7 @@ def _parts(s: Any) -> list[list[Any]]:
             return []
 
 
-def _touched(s: Any) -> Iterator[Buf]:
+def touched(s: Any) -> Iterator[Buf]:
     """Buffers a statement touches itself (not in its blocks)."""
     match s:
         case Let(value=value) | Assign(value=value):

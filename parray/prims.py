@@ -225,6 +225,9 @@ _row("shr", 2, "int", "same", _shift_right, _ZERO, symbol=">>")
 
 # choice and conversion: the first operand of select is bool; convert's result type is the operation's own
 _row("select", 3, "any", "same", _select)
+
+# what has the value of its operand and no derivative
+_row("stop", 1, "any", "same", lambda x: x, _ZERO)
 _row("convert", 1, "any", "same", lambda x: x)
 
 INTEGER_DIVISIONS = frozenset({"floordiv", "mod", "quot", "fmod"})

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any, Callable, TypeVar, dataclass_transform
+from typing import Any, Callable, Sequence, TypeVar, dataclass_transform
 
 from parray import tree
 
@@ -23,6 +23,7 @@ _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 
 
 def is_record(x: Any) -> bool:
+    """Whether a value is a record."""
     return getattr(type(x), "_parray_record", False) is True
 
 
@@ -51,15 +52,27 @@ def _operator(name: str, swap: bool) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _make(cls: Any, values: Sequence[Any]) -> Any:
+    """The record with these fields, in order; faster than its constructor."""
+    made = object.__new__(cls)
+    made.__dict__.update(zip(cls._fields_, values))
+    return made
+
+
 @dataclass_transform(frozen_default=True)
 def record(cls: C) -> C:
     """Make a class with annotated fields a record."""
     made: Any = dataclasses.dataclass(frozen=True, eq=False)(cls)
     made._parray_record = True
+    names = tuple(f.name for f in dataclasses.fields(made))
     for name in _BINARY:
         setattr(made, f"__{name}__", _operator(name, False))
         setattr(made, f"__r{name}__", _operator(name, True))
     made.__neg__ = lambda self: leafwise(operator.neg, self)
     made._replace = lambda self, **changes: dataclasses.replace(self, **changes)
+    made.__iter__ = lambda self: iter([getattr(self, n) for n in names])
+    made._make = classmethod(_make)
+    made._fields_ = names
+    made.__class_getitem__ = classmethod(lambda cls, sizes: cls)        # ``Params[V, E]`` in an annotation
     made.__array_ufunc__ = None                       # so that NumPy scalars leave arithmetic to the record
     return made                                       # type: ignore[no-any-return]

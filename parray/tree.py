@@ -129,3 +129,16 @@ def accessors(tree: TreeDef, name: str) -> list[str]:
         step = f".{key}" if tree.kind in ("named", "data") else f"[{key!r}]"
         out += accessors(child, name + step)
     return out
+
+
+def structure(x: Any) -> TreeDef:
+    """The structure alone."""
+    return flatten(x)[1]
+
+
+def is_leaf(x: Any) -> bool:
+    """Whether a value is neither None nor a container."""
+    return x is not None and children(x) is None
+
+
+Tree = TreeDef

@@ -1,1 +1,1 @@
-"""The tests; helpers they share are imported as `tests.name`."""
+"""The tests.  pytest puts this folder on the path: what they share is imported by its own name (`import graphs`)."""

@@ -1,4 +1,4 @@
-"""Small programs built straight with the builder, for tests of single passes, and a way to compare what they compute."""
+"""Small programs built straight with the builder, for tests of single passes; comparison of what they compute."""
 from __future__ import annotations
 
 from typing import Any, Callable
@@ -19,7 +19,7 @@ def graph(args: dict[str, tuple[ScalarType, str]], f: Make) -> Lambda:
     """The lambda of ``f`` on arguments given as name -> (element type, its dimensions' names or digits)."""
     names = sorted({d for _, dims in args.values() for d in dims if not d.isdigit()})
     sizes = {d: Var(SIZE, d) for d in names}
-    params = [Var(Type(elem, tuple(sizes.get(d, d if d in sizes else int(d) if d.isdigit() else d) for d in dims)), name)
+    params = [Var(Type(elem, tuple(sizes[d] if d in sizes else int(d) for d in dims)), name)
               for name, (elem, dims) in args.items()]
     with B.scope(root=True) as s:
         out = f(*params)
@@ -117,12 +117,12 @@ def matmul_rows(a: Any, b: Any) -> Atom:
 
 def matmul_tabulate(a: Any, b: Any) -> Atom:
     (n, inner), m = a.type.shape, b.type.shape[1]
-    return tabulate(n, lambda i: tabulate(m, lambda j: total(tabulate(inner, lambda l: B.prim(
-        "mul", at(at(a, i), l), at(at(b, l), j))))))
+    return tabulate(n, lambda i: tabulate(m, lambda j: total(tabulate(inner, lambda c: B.prim(
+        "mul", at(at(a, i), c), at(at(b, c), j))))))
 
 
 def matmul_outer(a: Any, b: Any) -> Atom:
-    """The sum over l of outer products of a's columns and b's rows."""
+    """The sum over c of outer products of a's columns and b's rows."""
     from parray.soacs import Transpose
     at_ = B.emit1(Transpose(a, (1, 0)))
     products = B.map1(lambda col, row: B.map1(lambda x: B.map1(lambda y: B.prim("mul", x, y), row), col), at_, b)

@@ -53,7 +53,7 @@ class Programs:
         return out[-results:] or [k(1.0)]
 
     def statement(self, depth: int) -> Any:
-        kinds = ["prim", "prim", "scalar_map", "scalar_map", "sum", "transpose", "row", "scan"]
+        kinds = ["prim", "prim", "arithmetic", "arithmetic", "scalar_map", "scalar_map", "sum", "transpose", "row", "scan"]
         if depth:
             kinds += ["map", "map", "map", "tabulate", "loop", "cond", "scatter", "product", "product"]
         if depth == 2:                                              # a new size, in scope everywhere
@@ -68,6 +68,33 @@ class Programs:
         if name == "select":
             return [B.select(B.prim("lt", self.pick(xs), self.pick(xs)), self.pick(xs), self.pick(xs))]
         return [B.prim(name, self.pick(xs), self.pick(xs))]
+
+    def integer(self, depth: int = 3) -> Atom:
+        """Arithmetic on sizes and counters."""
+        leaves = [v for v in self.pool if v.type == SIZE] + [B.size_atom(self.n), B.size_atom(self.m), k(
+            int(self.rng.integers(-2, 4)), i64)]
+        if depth == 0 or self.rng.random() < 0.3:
+            return self.pick(leaves)                                # type: ignore[no-any-return]
+        name = self.pick(["add", "sub", "mul", "max", "min", "mod", "floordiv", "neg", "select"])
+        x, y = self.integer(depth - 1), self.integer(depth - 1)
+        if name == "neg":
+            return B.prim("neg", x)
+        if name == "select":
+            return B.select(B.prim(self.pick(["lt", "le", "eq", "ne", "ge"]), x, y), y, x)
+        if name in ("mod", "floordiv"):
+            y = B.prim("max", y, k(1, i64))
+        return B.prim(name, x, y)
+
+    def arithmetic(self, depth: int) -> Any:
+        """An integer as a number, or an element at it where it is in range."""
+        i = self.integer()
+        x = self.pick(self.arrays())
+        n = B.size_atom(x.type.shape[0])
+        if self.rng.random() < 0.5:
+            return [B.convert(i, f32)]
+        fits = B.prim("and", B.prim("lt", i, n), B.prim("le", B.prim("neg", n), i))
+        return [B.emit1(Cond(fits, B.make_lambda((), lambda: (at(x, i),)),
+                             B.make_lambda((), lambda: (B.zeros(x.type.row()),))))]
 
     def scalar_map(self, depth: int) -> Any:
         x = self.pick(self.arrays())

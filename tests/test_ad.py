@@ -9,7 +9,7 @@ from gradcheck import check_gradients, jvp, vjp, vjp_graph
 
 from parray import ad
 from parray import builder as b
-from parray.ir import Const, Lambda, Monoid, count_ops, each_op
+from parray.ir import Const, Lambda, Monoid, count_ops, each_op, prune
 from parray.prims import TABLE
 from parray.soacs import (Concat, Cond, Contract, Index, Loop, Replicate, Reshape, Scatter, Screma, Slice, Transpose,
                           While)
@@ -367,6 +367,7 @@ def test_nested_loops_and_maps() -> None:
     def f(x: Any, w: Any) -> list[Any]:
         def inner(i: Any, acc: Any) -> list[Any]:
             return [b.emit1(Loop(2, b.make_lambda([SIZE, F64], lambda j, a: [mul(a, b.index(w, i))]), (sin(acc),)))]
+
         def one(e: Any) -> Any:
             return b.emit1(Loop(3, b.make_lambda([SIZE, F64], inner), (e,)))
         return [b.map1(one, x)]
@@ -409,6 +410,7 @@ def test_cond_inside_map_and_loop() -> None:
     def f(x: Any, y: Any) -> list[Any]:
         def element(e: Any) -> Any:
             return cond(b.prim("lt", c(0), e), lambda: mul(e, b.index(y, 0)), lambda: mul(b.index(y, 1), sin(e)))
+
         def body(i: Any, a: Any) -> list[Any]:
             return [cond(b.prim("lt", i, k(2)), lambda: mul(a, b.index(x, i)), lambda: add(a, b.index(y, 1)))]
         return [b.map1(element, x), b.emit1(Loop(4, b.make_lambda([SIZE, F64], body), (c(1),)))]
@@ -499,7 +501,6 @@ def kinds(lam: Lambda) -> dict[str, int]:
 
 
 def pruned(lam: Lambda) -> Lambda:
-    from parray.ad.nested import prune
     return Lambda(lam.params, prune(lam.stms, lam.results), lam.results)
 
 
@@ -539,6 +540,19 @@ def test_loop_reads_elements_at_constant_cost() -> None:
     made = [stm.op for stm in loop.lam.stms if any(v.type.rank for v in stm.vars)]
     assert len(made) == 1 and isinstance(made[0], Scatter) and made[0].is_update
     assert not any(isinstance(op, (Screma, Index)) for op in each_op(loop.lam))
+
+
+def test_loop_that_updates_an_array_keeps_elements_only() -> None:
+    def f(x: Any) -> list[Any]:
+        def body(i: Any, xs: Any) -> list[Any]:
+            e = b.index(xs, i)
+            return [b.emit1(Scatter(1, (xs,), 1, None, b.make_lambda([], lambda: [i, mul(e, e)]), ()))]
+        return [b.emit1(Loop(x.type.shape[0], b.make_lambda([SIZE, x.type], body), (x,)))]
+    lam = pruned(vjp_graph(f, [values(4)], [("n",)], [0]))
+    assert max(v.type.rank for stm in lam.stms for v in stm.vars) == 1
+    twice = vjp_graph(lambda x, u: ad.vjp(b.make_lambda([x.type], f), [x], [0])[1]([u]), [values(4), values(4)],
+                      [("n",)] * 2, [0, 1])
+    assert max(v.type.rank for stm in pruned(twice).stms for v in stm.vars) == 1
 
 
 def test_linear_loop_keeps_no_history() -> None:
@@ -623,3 +637,45 @@ def test_segmented_scan_carries_flags() -> None:
     flags = np.array([True, False, True, False, False])
     check_gradients(lambda f, x: b.scan_(m, f, x)[1:], [flags, values(5)], [("n",)] * 2)
     check_gradients(lambda f, x: b.reduce_(m, f, x)[1:], [flags, values(5)], [("n",)] * 2)
+
+
+def test_loop_in_a_map_reads_elements_of_a_captured_array() -> None:
+    def f(x: Any, y: Any) -> list[Any]:
+        def one(i: Any) -> Any:
+            def step(j: Any, acc: Any) -> list[Any]:
+                at = b.prim("add", i, j)
+                return [mul(add(acc, mul(b.index(x, at), b.index(x, i))), b.index(y, j))]
+            return b.emit1(Loop(3, b.make_lambda([SIZE, F64], step), (b.index(x, i),)))
+        return [b.map1(one, b.iota(4))]
+    check_gradients(f, [values(6), values(3)], [("n",), (3,)])
+    lam = pruned(vjp_graph(f, [values(6), values(3)], [("n",), ("m",)], [0, 1]))
+    (n, _) = lam.params[:2]
+    nested = [v.type for op in each_op(lam) if isinstance(op, Screma) for stm in op.lam.stms for v in stm.vars]
+    assert not any(n in t.shape for t in nested)
+
+
+def convolution(stride: int, padding: int) -> Any:
+    """\\x[c, n] w[o, c, k] -> [o, m], written as nested maps with indices."""
+    def f(x: Any, w: Any) -> list[Any]:
+        (channels, _), (out, _, width) = x.type.shape, w.type.shape
+
+        def term(o: Any, i: Any, ch: Any, d: Any) -> Any:
+            at = b.prim("add", b.prim("mul", i, k(stride)), d)
+            at = b.prim("sub", at, k(padding)) if padding else at
+            inside = b.prim("and", b.prim("le", k(0), at), b.prim("lt", at, k(7)))
+            read = cond(inside, lambda: b.index(x, ch, at), lambda: c(0)) if padding else b.index(x, ch, at)
+            return mul(read, b.index(w, o, ch, d))
+
+        def point(o: Any, i: Any) -> Any:
+            return total(b.map1(lambda ch: total(b.map1(lambda d: term(o, i, ch, d), b.iota(width))), b.iota(channels)))
+
+        return [b.map1(lambda o: b.map1(lambda i: point(o, i), b.iota(3)), b.iota(out))]
+    return f
+
+
+@pytest.mark.parametrize("stride,padding", [(1, 0), (2, 0), (2, 1)])
+def test_convolution(stride: int, padding: int) -> None:
+    args, dims = [values(2, 7), values(4, 2, 3)], [(2, 7), (4, 2, 3)]
+    check_gradients(convolution(stride, padding), args, dims)
+    lam = pruned(vjp_graph(convolution(stride, padding), args, dims, [0, 1]))
+    assert "scatter" not in kinds(lam)

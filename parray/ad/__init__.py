@@ -1,6 +1,6 @@
 """Differentiation as a graph-to-graph transformation, applied while a program is traced.
 
-    vjp lam args wrt        results and pullback: reverse mode     (`parray.ad.reverse`, `nested`, `sparse`)
+    vjp lam args wrt        results and pullback: reverse mode     (`parray.ad.reverse`, `nested`, `loops`, `sparse`)
     jvp lam args tangents   results and tangents: forward mode     (`parray.ad.forward`)
 
 Both emit ordinary operations, so they nest in any order and later stages treat derivatives like anything else.  An

@@ -82,7 +82,7 @@ class Forward(activity.Activity):
     # --- lambdas -----------------------------------------------------------------------------------------------------
 
     def dual(self, lam: Lambda, xs: Sequence[Var], wanted: Sequence[bool]) -> tuple[Lambda, tuple[Var, ...]]:
-        """The lambda on elements of ``xs`` and of their tangents, giving tangents of the wanted results too; its inputs."""
+        """The lambda on elements of ``xs`` and of their tangents, with tangents of wanted results; its inputs."""
         on = [k for k, x in enumerate(xs) if self.is_active(x)]
         inputs = tuple(xs) + tuple(self.tangent(xs[k]) for k in on)
         return b.make_lambda(b.row_types(inputs), lambda *ps: self._dual_body(lam, ps, on, wanted)), inputs

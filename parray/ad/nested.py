@@ -3,7 +3,7 @@
 A map's lambda gives cotangents of its parameters (map outputs) and of what it captures.  The latter are summed by a
 reduction where they are dense; where they are sparse (`parray.ad.sparse`) values and places become map outputs, and
 nothing is added up before the cotangent is needed.  A branch gives what the other branch gives as well, zeros or places
-that are dropped.  A loop carries the cotangents of what it captures and updates them in place.
+that are dropped.  Loops are in `parray.ad.loops`.
 
 Operations' `vjp` rules call these as methods of the engine, `parray.ad.reverse.Reverse`.
 """
@@ -13,28 +13,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 from parray import builder as b
-from parray.ad import activity, sparse
-from parray.ad.sparse import Along, At, Bar, Sparse
+from parray.ad import sparse
+from parray.ad.places import ONE, Along, At, Place, as_at, counts, depends, line, renumbered
+from parray.ad.sparse import Bar, Sparse
 from parray.builder import Scope
-from parray.ir import Atom, Const, Lambda, Stm, Var, free_vars
-from parray.soacs import Cond, Iota, Loop, Prim, Screma
-from parray.types import i64
+from parray.ir import Atom, Lambda, Var, free_vars, prune
+from parray.soacs import Cond, Screma
 
 if TYPE_CHECKING:
     from parray.ad.reverse import Reverse
-
-
-def prune(stms: Sequence[Stm], results: Sequence[Any]) -> tuple[Stm, ...]:
-    """The statements that ``results`` need."""
-    used = {r for r in results if isinstance(r, Var)}
-    used.update(s for r in results for s in r.type.shape if isinstance(s, Var))
-    kept = []
-    for stm in reversed(stms):
-        if stm.op.effect or any(v in used for v in stm.vars):
-            kept.append(stm)
-            used.update(free_vars(stm.op))
-            used.update(s for v in stm.vars for s in v.type.shape if isinstance(s, Var))
-    return tuple(reversed(kept))
 
 
 def close(params: Sequence[Var], scope: Scope, results: Sequence[Atom]) -> Lambda:
@@ -93,7 +80,7 @@ def map_back(ad: Reverse, n: Any, xs: Sequence[Var], lam: Lambda,
     inputs: list[Any] = list(xs)
     for bar in bars:
         if bar is None or bar in ad.replicated:
-            rows.append(None if bar is None else ad.replicated[bar])      # type: ignore[index]
+            rows.append(None if bar is None else ad.replicated[bar])
         else:
             rows.append(Var(bar.type.row()))
             inputs.append(bar)
@@ -101,12 +88,14 @@ def map_back(ad: Reverse, n: Any, xs: Sequence[Var], lam: Lambda,
     ports = Ports()
     with b.scope() as s:
         child = ad.child(s, all_params)
+        child.in_map = True
+        child.counters.update(p for p, x in zip(params, xs) if counts(ad, x))
         child.active.update(p for p, x in zip(params, xs) if ad.is_active(x))
         child.replay(lam, params, rows)
         for p, x in zip(params, xs):
             _param_out(ad, child, p, x, n, ports)
         for v in list(child.bars):
-            _captured_out(ad, child, v, n, dict(zip(params, xs)), ports)
+            _captured_out(ad, child, v, n, ports)
     ports.emit(n, inputs, all_params, s)
 
 
@@ -116,20 +105,22 @@ def _param_out(ad: Reverse, child: Reverse, p: Var, x: Var, n: Any, ports: Ports
     if bar and bar.dense is None and bar.sparse and not any(
             child.is_local(size) for s in bar.sparse for size in s.sizes):
         for s in child.bars.pop(p).sparse:
-            _cross(ad, child, x, Sparse(s.value, (Along(-1),) + s.places, s.sizes), n, {}, ports)
+            _cross(ad, child, x, Sparse(s.value, (Along(((-1, ONE),)),) + s.places, s.sizes), n, ports)
         return
     row = child.take(p)
     if row is None:
         return
-    if child.is_local(row):
+    if row in ad.replicated and not child.is_local(ad.replicated[row]):
+        size, inner = row.type.shape[0], ad.replicated[row]
+        ports.then.append(lambda: ad.add(x, ad.replicate(n, ad.replicate(size, inner))))
+    elif child.is_local(row):
         out = ports.map(row)
         ports.then.append(lambda: ad.add(x, out()))
     else:
         ports.then.append(lambda: ad.add(x, ad.replicate(n, row)))
 
 
-def _captured_out(ad: Reverse, child: Reverse, v: Var, n: Any, inputs: dict[Var, Var],
-                  ports: Ports) -> None:
+def _captured_out(ad: Reverse, child: Reverse, v: Var, n: Any, ports: Ports) -> None:
     """The cotangent of a variable that a map's lambda captures."""
     bar = child.bars.pop(v)
     kept = []
@@ -137,78 +128,45 @@ def _captured_out(ad: Reverse, child: Reverse, v: Var, n: Any, inputs: dict[Var,
         if bar.dense is not None or any(child.is_local(size) for size in s.sizes):
             kept.append(s)
         else:
-            _cross(ad, child, v, s, n, inputs, ports)
+            _cross(ad, child, v, s, n, ports)
     dense = sparse.densify(Bar(bar.dense, kept), v.type)
     if dense is not None:
         total = ports.sum(dense)
         ports.then.append(lambda: ad.add(v, total()))
 
 
-def _cross(ad: Reverse, child: Reverse, v: Var, s: Sparse, n: Any, inputs: dict[Var, Var],
-           ports: Ports) -> None:
+def _cross(ad: Reverse, child: Reverse, v: Var, s: Sparse, n: Any, ports: Ports) -> None:
     """Carry a sparse cotangent of ``v`` out of a map over n."""
-    if not any(_depends(ad, child, p) for p in s.places):
+    if not any(depends(child, p) for p in s.places):
         value = ports.sum(s.value)                              # the same places always: only values are summed
         ports.then.append(lambda: ad.add_sparse(v, Sparse(value(), s.places, s.sizes)))
         return
     value = ports.map(s.value)
-    places = [_place_out(ad, child, s, p, inputs, ports) for p in s.places]
+    places = [_place_out(child, s, p, ports) for p in s.places]
     ports.then.append(lambda: ad.add_sparse(v, Sparse(value(), tuple(p() for p in places), (n,) + s.sizes)))
 
 
-def _depends(ad: Reverse, child: Reverse, place: At | Along) -> bool:
-    """Whether a place differs between iterations."""
-    if isinstance(place, Along):
-        return place.dim < 0 or child.is_local(place.start) or child.is_local(place.step)
-    return child.is_local(place.index)
-
-
-def _place_out(ad: Reverse, child: Reverse, s: Sparse, place: At | Along,
-               inputs: dict[Var, Var], ports: Ports) -> Callable[[], At | Along]:
+def _place_out(child: Reverse, s: Sparse, place: Place, ports: Ports) -> Callable[[], Place]:
     """A place outside of the map, whose dimension is put in front."""
-    if isinstance(place, Along) and place.dim < 0:
-        return lambda: Along(0)
-    if not _depends(ad, child, place):
-        return lambda: s.shifted(place)
     if isinstance(place, Along):
-        place = At(sparse.counted(place, s.sizes[place.dim]), (place.dim,))
-    affine = None if place.dims else _affine(ad, child, place.index, inputs)
-    if affine:
-        return lambda: Along(0, *affine)
-    index, dims = ports.map(place.index), (0,) + tuple(d + 1 for d in place.dims)
+        if place.terms[0][0] < 0:
+            return lambda: Along(((0, ONE),))
+        moving = [a for a in place.starts if child.is_local(a)]
+        found = line(child, moving[0]) if len(moving) == 1 else None
+        if found and not any(child.is_local(step) for _, step in place.terms):
+            terms = ((0, found[1]),) + tuple((d + 1, step) for d, step in place.terms)
+            moved = Along(terms, found[0] + tuple(a for a in place.starts if a not in moving))
+            return lambda: moved
+    if not depends(child, place):
+        return lambda: renumbered(place, 0, 1)
+    at = as_at(place, s.sizes)
+    found = None if at.dims else line(child, at.index)
+    if found:
+        along = Along(((0, found[1]),), found[0])
+        return lambda: along
+    index, dims = ports.map(at.index), (0,) + tuple(d + 1 for d in at.dims)
     return lambda: At(index(), dims)
 
-
-def _affine(ad: Reverse, child: Reverse, a: Any, inputs: dict[Var, Var]
-            ) -> tuple[Atom, Atom] | None:
-    """(start, step) of an index that is start + step * (the map's own index), or None."""
-    if a in inputs:
-        ops = (ad.producer(inputs[a], scope) for scope in b.current().chain())
-        return (Const(0, i64), Const(1, i64)) if any(isinstance(op, Iota) for op in ops) else None
-    match child.producer(a, child.scope):
-        case Prim("add", (x, y)):
-            return _moved(ad, child, x, y, inputs) or _moved(ad, child, y, x, inputs)
-        case Prim("sub", (x, Const() as c)):
-            return _moved(ad, child, x, Const(-c.value, i64), inputs)
-        case Prim("select", (_, _, x)) as op:                   # a negative index counts from the end
-            inner = _affine(ad, child, x, inputs)
-            counts = inner and isinstance(inner[0], Const) and inner[0].value >= 0 and inner[1] == Const(1, i64)
-            match child.producer(op.args[0], child.scope):
-                case Prim("lt", (z, Const(value=0))) if counts and z is x:
-                    return inner
-    return None
-
-
-def _moved(ad: Reverse, child: Reverse, x: Any, by: Any, inputs: dict[Var, Var]
-           ) -> tuple[Atom, Atom] | None:
-    """An affine index plus something the map does not change."""
-    inner = None if child.is_local(by) else _affine(ad, child, x, inputs)
-    if inner is None:
-        return None
-    start, step = inner
-    if isinstance(start, Const) and isinstance(by, Const):
-        return Const(start.value + by.value, i64), step
-    return (by, step) if start == sparse.ZERO else None
 
 # --- branches ----------------------------------------------------------------------------------------------------
 
@@ -274,44 +232,12 @@ def _branch_sparse(ad: Reverse, sides: list[tuple[Scope, Reverse]], side: int, v
 
     places: list[Any] = []
     for p in s.places:
-        if _depends(ad, child, p):
-            if isinstance(p, Along):
-                with appended(scope):
-                    p = At(sparse.counted(p, s.sizes[p.dim]), (p.dim,))
-            places.append((give(p.index, -1), p.dims))
+        if depends(child, p):
+            with appended(scope):
+                at = as_at(p, s.sizes)
+            places.append((give(at.index, -1), at.dims))
         else:
             places.append(p)
     value = give(s.value, 0)
     then.append(lambda results: ad.add_sparse(v, Sparse(results[value], tuple(
         At(results[p[0]], p[1]) if isinstance(p, tuple) else p for p in places), s.sizes)))
-
-# --- loops -------------------------------------------------------------------------------------------------------
-
-
-def loop_lambda(ad: Reverse, types: Sequence[Any], captured: Sequence[Var],
-                body: Callable[..., Sequence[Atom]]) -> tuple[Lambda, tuple[Var, ...]]:
-    """``body(child, *params) -> carried`` as a lambda that also carries the cotangents of ``captured`` variables;
-    those of them that it changes."""
-    params = [Var(t) for t in types]
-    accumulators = {v: Var(v.type) for v in captured}
-    with b.scope() as s:
-        child = ad.child(s, params + list(accumulators.values()))
-        child.bars.update((v, Bar(a, accumulator=True)) for v, a in accumulators.items())
-        results = list(body(child, *params))
-        finals = {v: child.take(v) for v in captured}
-    changed = tuple(v for v in captured if finals[v] is not accumulators[v])
-    results += [finals[v] for v in changed]
-    return close(params + [accumulators[v] for v in changed], s, results), changed
-
-
-def loop_back(ad: Reverse, n: Any, lam: Lambda, inits: Sequence[Atom],
-              changed: Sequence[Var]) -> tuple[Var, ...]:
-    """Emit a loop made by `loop_lambda`; the carried results.  The accumulators go on from what is known."""
-    accumulators = []
-    for v in changed:
-        bar = ad.bars.setdefault(v, Bar())
-        accumulators.append(b.zeros(v.type) if bar.dense is None else bar.dense)
-    outs = b.emit(Loop(n, lam, tuple(inits) + tuple(accumulators)))
-    for v, out in zip(changed, outs[len(inits):]):
-        ad.bars[v].dense = out
-    return outs[:len(inits)]

@@ -4,17 +4,19 @@ A scope is differentiated in two parts.  `Reverse.run` emits a lambda's statemen
 set of active variables; `Reverse.back` walks the tape backwards and hands each statement the cotangents of its results
 (`Op.vjp`), which adds to those of its operands.  No tape crosses scopes: the reverse of a nested lambda runs the
 lambda's forward part again inside the reverse lambda, and what is not needed is dead code (Futhark's way).  How
-cotangents leave nested lambdas stands in `parray.ad.nested`.
+cotangents leave nested lambdas stands in `parray.ad.nested` and `loops`.
 
     y = map (\\x. f x) xs      =>      xs_bar += map (\\x y_bar. let z = f x in f'_x(z) y_bar) xs y_bar
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from parray import builder as b
-from parray.ad import activity, nested, sparse
-from parray.ad.sparse import Along, At, Bar, Sparse
+from parray.ad import activity, loops, nested, sparse
+from parray.ad.invariant import hoisted
+from parray.ad.places import ZERO, Along, At, widen
+from parray.ad.sparse import Bar, Sparse
 from parray.builder import Scope
 from parray.ir import Atom, Const, Lambda, Stm, Substitution, Var
 from parray.soacs import Replicate, Reshape
@@ -31,8 +33,11 @@ class Reverse(activity.Activity):
         self.replicated: dict[Var, Atom] = parent.replicated if parent else {}
         self.producers: dict[Scope, tuple[int, dict[Var, Any]]] = parent.producers if parent else {}
         self.bars: dict[Var, Bar] = {}
+        self.parent = parent
+        self.counters: set[Var] = set()             # parameters that count the runs of this lambda
         self.scope = scope
         self.params = frozenset(params)
+        self.in_map: bool = parent is not None and parent.in_map
         self.again = parent is not None             # a nested forward part repeats what ran before
         self.tape: Tape = []
 
@@ -45,6 +50,13 @@ class Reverse(activity.Activity):
         new = Reverse(self)
         new.again = self.again
         return new
+
+    def chain(self) -> Iterator[Reverse]:
+        """This scope and those around it."""
+        scope: Reverse | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
 
     def is_local(self, a: Any) -> bool:
         """Whether an atom is bound in this lambda."""
@@ -119,11 +131,12 @@ class Reverse(activity.Activity):
     def add_at(self, x: Any, indices: Sequence[Atom], bar: Atom | None) -> None:
         """Add a cotangent to ``x[indices]``."""
         if bar is not None:
-            self.add_sparse(x, Sparse(bar, tuple(At(sparse.widen(i)) for i in indices)))
+            self.add_sparse(x, Sparse(bar, tuple(At(widen(i)) for i in indices)))
 
     def add_slice(self, x: Any, starts: Sequence[Atom], steps: Sequence[Atom], bar: Atom) -> None:
         """Add a cotangent to ``x[start::step, ..]``."""
-        places = tuple(Along(d, *at) for d, at in enumerate(zip(starts, steps)))
+        places = tuple(Along(((d, step),), () if start == ZERO else (start,))
+                       for d, (start, step) in enumerate(zip(starts, steps)))
         self.add_sparse(x, Sparse(bar, places, bar.type.shape))
 
     def take(self, x: Any) -> Atom | None:
@@ -143,12 +156,12 @@ class Reverse(activity.Activity):
         self.replicated[out] = bar
         return out
 
-    # --- nested lambdas: what operations call for theirs ---------------------------------------------------------------
+    # --- nested lambdas: what operations call for theirs -------------------------------------------------------------
 
     map_back = nested.map_back
     cond_back = nested.cond_back
-    loop_lambda = nested.loop_lambda
-    loop_back = nested.loop_back
+    loop_lambda = loops.loop_lambda
+    loop_back = loops.loop_back
 
     # --- the reverse part --------------------------------------------------------------------------------------------
 
@@ -202,7 +215,7 @@ def vjp(lam: Lambda, args: Sequence[Atom], wrt: Sequence[int]
     args = distinct(lam, args, wrt)
     engine = Reverse()
     engine.active.update(args[k] for k in wrt if not args[k].type.elem.is_bool)     # type: ignore[misc]
-    results, tape = engine.run(lam, args)
+    results, tape = engine.run(hoisted(lam), args)
 
     def pullback(bars: Sequence[Atom | None]) -> tuple[Atom, ...]:
         back = engine.pass_()

@@ -2,98 +2,50 @@
 
     Bar    ::= dense value?  Sparse ...
     Sparse ::= value [d0]..[dk-1] row,  Place ...     one place for each indexed dimension of the variable
-    Place  ::= At index dims                          an i64 (array over some of the leading dimensions d0..dk-1)
-             | Along dim start step                   start + step * (position along a leading dimension)
 
-The cotangent is the sum over all positions p in d0 x .. x dk-1 of ``value[p]`` put at the places that belong to p;
-places out of range are dropped.  ``x[i]`` gives a Sparse without leading dimensions; each map it is carried out of adds
-one in front (`parray.ad.nested`); `densify` ends it with one operation: nothing at all where the places just count
-along the dimensions, a gather where they are affine, a `Scatter` that adds otherwise.
+The cotangent is the sum over all positions p in d0 x .. x dk-1 of ``value[p]`` put at the places that belong to p
+(`parray.ad.places`); places out of range are dropped.  ``x[i]`` gives a Sparse without leading dimensions; each map
+it is carried out of adds one in front (`parray.ad.nested`).  `densify` ends it with one operation: nothing at all where
+the places just count along the dimensions, a gather where they are Along, a `Scatter` that adds otherwise.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Sequence
 
 from parray import builder as b
-from parray.ir import Atom, Const, Lambda, Var
-from parray.soacs import Cond, Prim, Replicate, Reshape, Scatter, Transpose
+from parray.ad.places import ONE, ZERO, Along, At, Place, index_array, renumbered, sliced, uses, widen
+from parray.ir import Atom, Lambda
+from parray.soacs import Cond, Reshape, Scatter, Transpose
 from parray.soacs.scatter import in_range
-from parray.types import SIZE, Type, i64
-
-ZERO, ONE = Const(0, i64), Const(1, i64)
-
-
-@dataclass(frozen=True)
-class At:
-    """Places given by data; ``dims`` are the leading dimensions that ``index`` has, ascending."""
-    index: Atom
-    dims: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Along:
-    """Places that count along one leading dimension."""
-    dim: int
-    start: Atom = ZERO
-    step: Atom = ONE
+from parray.types import Type
 
 
 @dataclass(frozen=True)
 class Sparse:
     """See the module; ``sizes`` are those of the leading dimensions."""
     value: Atom
-    places: tuple[At | Along, ...]
+    places: tuple[Place, ...]
     sizes: tuple[Any, ...] = ()
 
     def below(self, indices: Sequence[Atom]) -> Sparse:
         """The same cotangent of x where it was one of ``x[indices]``."""
-        return replace(self, places=tuple(At(widen(i)) for i in indices) + self.places)
+        return self.at(tuple(At(widen(i)) for i in indices) + self.places)
 
-    def at(self, places: tuple[At | Along, ...]) -> Sparse:
+    def at(self, places: tuple[Place, ...]) -> Sparse:
         """The same values at other places."""
-        return replace(self, places=places)
+        return Sparse(self.value, places, self.sizes)
 
     def with_places(self, rank: int) -> Sparse:
         """The same with a place for each of ``rank`` dimensions."""
         k, more = len(self.sizes), rank - len(self.places)
-        along = tuple(Along(k + d) for d in range(more))
+        along = tuple(Along(((k + d, ONE),)) for d in range(more))
         return Sparse(self.value, self.places + along, self.sizes + tuple(self.value.type.shape[k:k + more]))
 
     def sliced(self, starts: Sequence[Atom], steps: Sequence[Atom]) -> Sparse:
         """The same cotangent of x where it was one of ``x[start::step, ..]``."""
         full = self.with_places(len(starts))
-        return full.at(tuple(map(_sliced, full.places, starts, steps)))
-
-    def shifted(self, place: At | Along, by: int = 1) -> At | Along:
-        """A place after ``by`` leading dimensions were put in front."""
-        if isinstance(place, Along):
-            return replace(place, dim=place.dim + by)
-        return At(place.index, tuple(d + by for d in place.dims))
-
-
-def _sliced(place: At | Along, start: Atom, step: Atom) -> At | Along:
-    if start == ZERO and step == ONE:
-        return place
-    if isinstance(place, Along):
-        return Along(place.dim, _affine(start, step, place.start), _affine(ZERO, step, place.step))
-    return At(b.elementwise(lambda i: _affine(start, step, i), place.index), place.dims)
-
-
-def _affine(start: Atom, step: Atom, i: Atom) -> Atom:
-    """start + step * i, folded where it is constant."""
-    i = _folded("mul", step, i, ONE)
-    return _folded("add", start, i, ZERO)
-
-
-def _folded(name: str, x: Atom, y: Atom, neutral: Const) -> Atom:
-    if x == neutral:
-        return y
-    if y == neutral:
-        return x
-    if isinstance(x, Const) and isinstance(y, Const):
-        return Prim.of(name, (x, y)).fold()
-    return b.prim(name, x, y)
+        return full.at(tuple(map(sliced, full.places, starts, steps)))
 
 
 @dataclass
@@ -128,75 +80,74 @@ def collapse(s: Sparse, shape: Sequence[Any]) -> Sparse:
     while s.places and _is_full(s, s.places[-1], shape[len(s.places) - 1]):
         last = s.places[-1]
         assert isinstance(last, Along)
-        k, dim = len(s.sizes), last.dim
+        k, (dim, _) = len(s.sizes), last.terms[0]
         value = s.value
         if dim != k - 1:
             order = [d for d in range(k) if d != dim] + [dim, *range(k, value.type.rank)]
             value = b.emit1(Transpose(value, tuple(order)))         # type: ignore[arg-type]
-        places = tuple(_without(p, dim) for p in s.places[:-1])
+        places = tuple(renumbered(p, dim, -1) for p in s.places[:-1])
         s = Sparse(value, places, s.sizes[:dim] + s.sizes[dim + 1:])
     return s
 
 
-def _without(place: At | Along, dim: int) -> At | Along:
-    """A place after a leading dimension it does not use is gone."""
-    if isinstance(place, Along):
-        return replace(place, dim=place.dim - (place.dim > dim))
-    return At(place.index, tuple(d - (d > dim) for d in place.dims))
-
-
-def _uses(place: At | Along, dim: int) -> bool:
-    return place.dim == dim if isinstance(place, Along) else dim in place.dims
-
-
-def _is_full(s: Sparse, place: At | Along, size: Any) -> bool:
-    if not isinstance(place, Along) or place.start != ZERO or place.step != ONE:
+def _is_full(s: Sparse, place: Place, size: Any) -> bool:
+    if isinstance(place, At) or place.starts or len(place.terms) > 1:
         return False
-    return b.same_size(s.sizes[place.dim], size) and not any(_uses(p, place.dim) for p in s.places if p is not place)
+    ((dim, step),) = place.terms
+    only = not any(uses(p, dim) for p in s.places if p is not place)
+    return step == ONE and only and b.same_size(s.sizes[dim], size)
 
 
-# --- affine places: each element of the result knows which value it gets --------------------------------------------
+# --- places along dimensions: each element of the result knows which values it gets --------------------------------
 
 def _gathers(s: Sparse) -> bool:
-    """Whether places invert: every leading dimension stands in exactly one Along, other places are single indices."""
-    along = [p.dim for p in s.places if isinstance(p, Along)]
+    """Whether places invert: every leading dimension stands in one Along, other places are single indices."""
+    along = [d for p in s.places if isinstance(p, Along) for d, _ in p.terms]
     return bool(along) and sorted(along) == list(range(len(s.sizes))) and all(
         isinstance(p, Along) or not p.dims for p in s.places)
 
 
 def _gather(s: Sparse, t: Type) -> Atom:
-    """\\i.. -> value[(i - start) / step ..] where that is in range, else 0."""
+    """\\i.. -> the sum over all positions but one of each place, which then is (i - start - others) / step, of the
+    value there, or 0 where that is out of range."""
     row = t.row(len(s.places))
+    others = [term for p in s.places if isinstance(p, Along) for term in p.terms[1:]]
 
-    def element(*at: Atom) -> Atom:
+    def element(at: Sequence[Atom], known: dict[int, Atom]) -> Atom:
+        for dim, _ in others:
+            if dim not in known:
+                terms = b.map1(lambda p: element(at, known | {dim: p}), b.iota(s.sizes[dim]))
+                return b.reduce_(b.sum_monoid(row), terms)[0]
         checks: list[Atom] = []
-        position: list[Any] = [None] * len(s.sizes)
+        position = dict(known)
         for place, i, size in zip(s.places, at, t.shape):
             if isinstance(place, At):
                 checks.append(b.prim("eq", i, place.index))
             elif _is_full(s, place, size):
-                position[place.dim] = i
+                position[place.terms[0][0]] = i
             else:
-                position[place.dim] = _position(place, i, s.sizes[place.dim], checks)
-        read = b.make_lambda((), lambda: (b.index(s.value, *position, safe=True),))
-        zero = b.make_lambda((), lambda: (b.zeros(row),))
+                _solve(place, i, s.sizes, position, checks)
+        read = b.make_lambda((), lambda: (b.index(s.value, *(position[d] for d in range(len(s.sizes))), safe=True),))
         ok = checks[0]
         for check in checks[1:]:
             ok = b.prim("and", ok, check)
-        return b.emit1(Cond(ok, read, zero))
+        return b.emit1(Cond(ok, read, b.make_lambda((), lambda: (b.zeros(row),))))
 
-    return tabulate(t.shape[:len(s.places)], element)
+    return tabulate(t.shape[:len(s.places)], lambda *at: element(at, {}))
 
 
-def _position(place: Along, i: Atom, size: Any, checks: list[Atom]) -> Atom:
-    """Where along its dimension a place takes the value ``i``; what must hold for that is added to ``checks``."""
+def _solve(place: Along, i: Atom, sizes: Sequence[Any], position: dict[int, Atom], checks: list[Atom]) -> None:
+    """Find where along its first dimension a place takes the value ``i``; what must hold for it goes to ``checks``."""
+    (dim, step), *others = place.terms
     q = i if place.start == ZERO else b.prim("sub", i, place.start)
-    if place.step != ONE:
+    for d, s in others:
+        q = b.prim("sub", q, position[d] if s == ONE else b.prim("mul", s, position[d]))
+    if step != ONE:
         exact = q
-        q = b.prim("floordiv", exact, place.step)
-        checks.append(b.prim("eq", b.prim("mul", q, place.step), exact))
-    checks.append(in_range((q,), (size,)))
-    return q
+        q = b.prim("floordiv", exact, step)
+        checks.append(b.prim("eq", b.prim("mul", q, step), exact))
+    checks.append(in_range((q,), (sizes[dim],)))
+    position[dim] = q
 
 
 def tabulate(sizes: Sequence[Any], f: Any) -> Atom:
@@ -226,32 +177,3 @@ def _flat(x: Atom, k: int) -> Atom:
         return x
     shape = x.type.shape
     return b.emit1(Reshape(x, (b.size_product(shape[:k]),) + tuple(shape[k:])))        # type: ignore[arg-type]
-
-
-def index_array(place: At | Along, sizes: Sequence[Any]) -> Atom:
-    """A place's indices as an array over all leading dimensions."""
-    if isinstance(place, Along):
-        place = At(counted(place, sizes[place.dim]), (place.dim,))
-    return _expand(place.index, place.dims, sizes, 0)
-
-
-def counted(place: Along, size: Any) -> Var:
-    """start + step * [0, 1, ..]"""
-    positions = b.iota(size)
-    if place.start == ZERO and place.step == ONE:
-        return positions
-    return b.map1(lambda i: b.prim("add", place.start, b.prim("mul", place.step, i)), positions)
-
-
-def _expand(x: Atom, dims: tuple[int, ...], sizes: Sequence[Any], level: int) -> Atom:
-    """``x``, which has the dimensions ``dims`` out of level.., repeated over the others."""
-    if len(dims) == len(sizes) - level:
-        return x
-    if dims and dims[0] == level:
-        return b.map1(lambda row: _expand(row, dims[1:], sizes, level + 1), x)
-    return b.emit1(Replicate(sizes[level], _expand(x, dims, sizes, level + 1)))
-
-
-def widen(index: Atom) -> Atom:
-    """An index as i64."""
-    return b.convert(index, i64) if index.type != SIZE else index

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Sequence
 
-from parray.backends.cuda_host import MAX_BLOCKS, WIDTH, CudaProgram, Kernel, Launch, Param, Unit
+from parray.backends.cuda_host import MAX_BLOCKS, WIDTH, CudaProgram, Kernel, Launch, Param
 from parray.backends.cuda_units import Mentions, Units
 from parray.backends.source import Writer, elem_name, expr, index_text
 from parray.errors import BackendError
-from parray.kernels import Acc, Apply, Buf, Expr, For, Heap, KernelProgram, Let, Lit, Load, Par, Ref, Stm, Store, add, sub
+from parray.kernels import (Acc, Apply, Buf, Expr, For, Heap, KernelProgram, Let, Lit, Load, Par, Ref, Serial, Stm,
+                            Store, add, sub)
 from parray.lower.values import names
 from parray.types import ScalarType, f16, i64, u8
 
@@ -44,7 +45,10 @@ class KernelWriter(Writer):
         if isinstance(s, Heap):
             raise BackendError("an array whose size is known only inside a parallel operation is not supported by the "
                                "cuda backend")
-        super().stm(s)
+        if isinstance(s, Serial):
+            self.stms(s.body)
+        else:
+            super().stm(s)
 
     def strided(self, var: str, n: Expr, body: Callable[[], None]) -> None:
         """Iterations dealt out to the threads of the grid, neighbours to neighbours."""
@@ -80,6 +84,7 @@ class Printer:
         self.partials = 0
 
     def result(self) -> CudaProgram:
+        """Print the kernels of every unit."""
         for unit in self.units.units:
             match unit.stms:
                 case [Par() as par]:
@@ -104,6 +109,7 @@ class Printer:
         return Launch(self.kernel(mentioned, emit, block=1, made=made, slots=bool(results)), single=True)
 
     def par(self, s: Par) -> list[Launch]:
+        """The launches that make up a Par."""
         extent = s.n if self.units.is_known(s.n) else None
         if not s.accs and not s.fold:
             return [Launch(self.grid(s.var, s.n, s.body, s), extent)]
@@ -313,12 +319,14 @@ def is_local(b: Buf) -> bool:
 
 
 def checked(t: ScalarType) -> ScalarType:
+    """The type, if kernels can have it."""
     if t == f16:
         raise BackendError("f16 is not supported by the cuda backend yet; use backend=\"interp\"")
     return t
 
 
 def comment(w: KernelWriter, s: Par) -> None:
+    """Where in the user's program the kernel comes from."""
     w.line(f"# {s.what}" + (f"  {s.loc.file.rsplit('/', 1)[-1]}:{s.loc.line}" if s.loc else ""))
 
 
@@ -334,6 +342,7 @@ def independent(loop: Stm) -> bool:
 
 
 def loads(e: Expr) -> Iterable[Load]:
+    """The memory accesses of an expression."""
     match e:
         case Load(index=index):
             yield e
@@ -346,6 +355,3 @@ def loads(e: Expr) -> Iterable[Load]:
 def print_program(program: KernelProgram, block: int = BLOCK) -> CudaProgram:
     """The kernels and the host program of a kernel program."""
     return Printer(program, block).result()
-
-
-__all__ = ["BLOCK", "Launch", "Printer", "Unit", "print_program"]

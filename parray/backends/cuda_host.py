@@ -65,18 +65,21 @@ class Unit:
 
 @dataclass
 class HostLet:
+    """A number the host computes from others it has."""
     name: str
     value: Expr
 
 
 @dataclass
 class HostRead:
+    """Fetch a scalar from its slot: the host waits for the device."""
     name: str
     elem: ScalarType
 
 
 @dataclass
 class HostFor:
+    """A loop around device work; ``var`` is passed to the kernels in it."""
     var: str
     n: Expr
     body: list[Host]
@@ -84,6 +87,7 @@ class HostFor:
 
 @dataclass
 class HostIf:
+    """A branch around device work."""
     cond: Expr
     then: list[Host]
     orelse: list[Host]
@@ -91,6 +95,7 @@ class HostIf:
 
 @dataclass
 class HostWhile:
+    """``test`` runs before every iteration and leaves what ``cond`` needs."""
     test: list[Host]
     cond: Expr
     body: list[Host]
@@ -98,6 +103,7 @@ class HostWhile:
 
 @dataclass
 class HostAlloc:
+    """Memory that lives while ``body`` runs."""
     buf: Buf
     size: Expr
     body: list[Host]
@@ -196,6 +202,7 @@ class Runner:
                 for v, r, shape in zip(values, program.results, shapes)]
 
     def run(self, body: Sequence[Host]) -> None:
+        """Statements in order."""
         for s in body:
             match s:
                 case Unit(launches=launches):
@@ -211,6 +218,7 @@ class Runner:
                     self.control(s)
 
     def control(self, s: Host) -> None:
+        """A statement that has others in it."""
         match s:
             case HostFor(var=var, n=n, body=body):
                 for i in range(int(evaluate(n, self.env))):
@@ -241,6 +249,7 @@ class Runner:
         return max(1, min(most, -(-int(evaluate(launch.extent, self.env)) // kernel.block)))
 
     def launch(self, launch: Launch) -> None:
+        """Gather a kernel's arguments and start it."""
         parts = launch.parts or launch
         blocks = self.blocks(parts)
         self.env["blocks"] = np.int64(blocks)
@@ -254,5 +263,3 @@ def _filled(values: Any) -> Any:
     if values.size:
         return np.ascontiguousarray(values).reshape(-1)
     return np.zeros(int(np.prod([max(1, d) for d in values.shape])), values.dtype)
-
-

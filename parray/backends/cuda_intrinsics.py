@@ -7,6 +7,8 @@ offers a CPU and NVVM does not (rounding, extrema, powers) goes to libdevice or 
 Everything is an intrinsic or inlined: numba-cuda can then compile with no driver present, for any architecture.
 Importing this module needs numba-cuda (`parray.backends.ptx` says so where it is missing).
 """
+# What mypy sees of numba.cuda depends on whether numba-cuda is installed or the older one that numba brings.
+# mypy: disable-error-code="attr-defined, misc, no-any-return, no-untyped-call, untyped-decorator"
 from __future__ import annotations
 
 import operator
@@ -31,7 +33,7 @@ SHARED = 3                                        # NVVM's number of the address
 
 # --- memory ----------------------------------------------------------------------------------------------------------
 
-class Buffer(types.Type):                                                       # type: ignore[misc]
+class Buffer(types.Type):
     """Pointer to ``elem``; ``constant`` memory is not written while the kernel runs."""
 
     def __init__(self, elem: types.Type, constant: bool = False):
@@ -40,13 +42,17 @@ class Buffer(types.Type):                                                       
 
 
 @register_model(Buffer)
-class BufferModel(models.PrimitiveModel):                                       # type: ignore[misc]
+class BufferModel(models.PrimitiveModel):
+    """In machine code a buffer is a plain pointer."""
+
     def __init__(self, dmm: Any, fe_type: Buffer):
         super().__init__(dmm, fe_type, dmm[fe_type.elem].get_data_type().as_pointer())
 
 
 @infer_global(operator.getitem)
-class GetBuffer(AbstractTemplate):                                              # type: ignore[misc]
+class GetBuffer(AbstractTemplate):
+    """The type of ``b[i]``."""
+
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Buffer) and isinstance(args[1], types.Integer):
             return signature(args[0].elem, args[0], types.int64)
@@ -54,7 +60,9 @@ class GetBuffer(AbstractTemplate):                                              
 
 
 @infer_global(operator.setitem)
-class SetBuffer(AbstractTemplate):                                              # type: ignore[misc]
+class SetBuffer(AbstractTemplate):
+    """The type of ``b[i] = x``."""
+
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Buffer) and isinstance(args[1], types.Integer):
             return signature(types.none, args[0], types.int64, args[0].elem)
@@ -219,7 +227,7 @@ shl_, shr_, abs_i, sign_i, max_i, min_i = (_ported(n) for n in ("shl_", "shr_", 
 sign_f, mod_f, floordiv_f, float_to_int = (_ported(n) for n in ("sign_f", "mod_f", "floordiv_f", "float_to_int"))
 
 
-@cuda.jit(device=True, inline="always")                                         # type: ignore[untyped-decorator]
+@cuda.jit(device=True, inline="always")
 def share(n: int, threads: int) -> int:
     """How many of ``n`` iterations each of ``threads`` has when each has a run of its own; at least 1."""
     return max_i(_sdiv(n + threads - 1, threads), 1)

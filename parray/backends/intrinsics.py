@@ -38,12 +38,14 @@ class Buffer(types.Type):
 
 @register_model(Buffer)
 class BufferModel(models.PrimitiveModel):                                       # type: ignore[misc]
+    """A buffer is a plain pointer to machine code."""
     def __init__(self, dmm: Any, fe_type: Buffer):
         super().__init__(dmm, fe_type, dmm[fe_type.elem].get_data_type().as_pointer())
 
 
 @infer_global(operator.getitem)
 class GetBuffer(AbstractTemplate):                                              # type: ignore[misc]
+    """The type of ``b[i]``."""
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Buffer) and isinstance(args[1], types.Integer):
             return signature(args[0].elem, args[0], types.int64)
@@ -52,6 +54,7 @@ class GetBuffer(AbstractTemplate):                                              
 
 @infer_global(operator.setitem)
 class SetBuffer(AbstractTemplate):                                              # type: ignore[misc]
+    """The type of ``b[i] = x``."""
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Buffer) and isinstance(args[1], types.Integer):
             return signature(types.none, args[0], types.int64, args[0].elem)
@@ -123,6 +126,7 @@ def heap_new(typingctx: Any, nbytes: Any) -> Any:
 
 @intrinsic
 def heap_free(typingctx: Any, p: Any) -> Any:
+    """Give back what `heap_new` gave."""
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         fn = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t]),
                                             "free")
@@ -176,6 +180,7 @@ floor_, ceil_, trunc_, rint_, sqrt_, fabs_ = (_unary(n) for n in ("floor", "ceil
 
 @intrinsic
 def copysign_(typingctx: Any, a: Any, b: Any) -> Any:
+    """The magnitude of one float with the sign of another."""
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         t = args[0].type
         return builder.call(builder.module.declare_intrinsic("llvm.copysign", [t], ir.FunctionType(t, [t, t])), args)
@@ -184,6 +189,7 @@ def copysign_(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def fma_(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """``x * y + z``, rounded once."""
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         t = args[0].type
         return builder.call(builder.module.declare_intrinsic("llvm.fma", [t], ir.FunctionType(t, [t, t, t])), args)
@@ -221,6 +227,7 @@ add_, sub_, mul_ = (_int_op(n) for n in ("add", "sub", "mul"))   # wrapping, in 
 
 @intrinsic
 def neg_(typingctx: Any, a: Any) -> Any:
+    """``-x``, wrapping."""
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.neg(args[0])
     return a(a), codegen
@@ -253,6 +260,7 @@ def _one(typingctx: Any, a: Any) -> Any:
 
 @njit(**ALWAYS)
 def floordiv_i(a: Any, b: Any) -> Any:
+    """``x // y`` rounded down."""
     q = quot_i(a, b)
     zero = sub_(a, a)
     inexact = (mul_(q, b) != a) & (b != zero) & ((a < zero) != (b < zero))
@@ -261,22 +269,26 @@ def floordiv_i(a: Any, b: Any) -> Any:
 
 @njit(**ALWAYS)
 def mod_i(a: Any, b: Any) -> Any:
+    """The remainder of `floordiv_i`."""
     return sub_(a, mul_(floordiv_i(a, b), b))
 
 
 @njit(**ALWAYS)
 def floordiv_u(a: Any, b: Any) -> Any:
+    """``x // y``."""
     zero = sub_(a, a)
     return select(b == zero, zero, _sdiv(a, select(b == zero, _one(b), b)))
 
 
 @njit(**ALWAYS)
 def mod_u(a: Any, b: Any) -> Any:
+    """The remainder of `floordiv_u`."""
     return sub_(a, mul_(floordiv_u(a, b), b))
 
 
 @njit(**ALWAYS)
 def fmod_i(a: Any, b: Any) -> Any:
+    """The remainder of division rounded toward zero."""
     return sub_(a, mul_(quot_i(a, b), b))
 
 
@@ -291,6 +303,7 @@ def _i64_of(typingctx: Any, a: Any) -> Any:
 
 @njit(**ALWAYS)
 def shl_(a: Any, b: Any, bits: int) -> Any:
+    """``x << y``, 0 from the width on."""
     n = _i64_of(b)
     inside = (n >= 0) & (n < bits)
     zero = sub_(a, a)
@@ -299,6 +312,7 @@ def shl_(a: Any, b: Any, bits: int) -> Any:
 
 @njit(**ALWAYS)
 def shr_(a: Any, b: Any, bits: int, signed: bool) -> Any:
+    """``x >> y``, the sign or 0 from the width on."""
     n = _i64_of(b)
     inside = (n >= 0) & (n < bits)
     zero = sub_(a, a)
@@ -329,6 +343,7 @@ def pow_i(a: Any, n: Any) -> Any:
 
 @njit(**ALWAYS)
 def pow_u(a: Any, n: Any) -> Any:
+    """``x ** y``, wrapping."""
     one = _one(a)
     result = one
     base = a
@@ -406,6 +421,7 @@ and_, or_, xor_ = (_int_op(n) for n in ("and_", "or_", "xor"))
 
 @intrinsic
 def invert_(typingctx: Any, a: Any) -> Any:
+    """``~x``."""
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.not_(args[0])
     return a(a), codegen
@@ -413,22 +429,26 @@ def invert_(typingctx: Any, a: Any) -> Any:
 
 @njit(**ALWAYS)
 def abs_i(a: Any) -> Any:
+    """``abs(x)``, wrapping."""
     return select(a < sub_(a, a), neg_(a), a)
 
 
 @njit(**ALWAYS)
 def sign_i(a: Any) -> Any:
+    """-1, 0 or 1."""
     zero = sub_(a, a)
     return select(a > zero, _one(a), select(a < zero, sub_(zero, _one(a)), zero))
 
 
 @njit(**ALWAYS)
 def max_i(a: Any, b: Any) -> Any:
+    """The greater of two integers."""
     return select(a > b, a, b)
 
 
 @njit(**ALWAYS)
 def min_i(a: Any, b: Any) -> Any:
+    """The lesser of two integers."""
     return select(a < b, a, b)
 
 

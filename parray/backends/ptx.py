@@ -6,6 +6,8 @@ numba-cuda compiles the kernels (NVVM) and ptxas assembles them, so what a card 
 its register use and spills are known.  Needs the packages of ``pip install parray[cuda]``; BackendError says which are
 missing.
 """
+# What mypy sees of numba.cuda depends on whether numba-cuda is installed or the older one that numba brings.
+# mypy: disable-error-code="attr-defined, no-untyped-call"
 from __future__ import annotations
 
 import importlib.util

@@ -71,6 +71,8 @@ def _apply(e: Apply) -> str:
     t = e.args[0].elem
     if e.prim == "convert":
         return _convert(args[0], t, e.elem)
+    if e.prim == "stop":                                            # it concerned differentiation alone
+        return args[0]
     if e.prim == "select":
         return f"select({', '.join(args)})"
     if e.prim in _COMPARE:

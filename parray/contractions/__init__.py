@@ -28,8 +28,9 @@ _ROUNDS = 12
 
 def recognise(lam: Lambda) -> Lambda:
     """The lambda with its contractions as single nodes."""
+    done: dict[int, Lambda] = {}
     for _ in range(_ROUNDS):
-        new = remove_dead(_body(lam, known(lam)))
+        new = remove_dead(_body(lam, known(lam), done))
         if new is lam:
             break
         lam = new
@@ -55,27 +56,32 @@ def _sums(lam: Lambda) -> bool:
     return any(isinstance(op, Contract) or isinstance(op, Screma) and op.reds for op in each_op(lam))
 
 
-def _body(lam: Lambda, found: Known) -> Lambda:
-    """One round on a body: out of its nests, inside its nests, and nests parted at what was found inside."""
-    if not _sums(lam):
+def _body(lam: Lambda, found: Known, done: dict[int, Lambda]) -> Lambda:
+    """One round on a body: out of its nests, inside its nests, and nests parted at what was found inside.
+    ``done`` holds, by identity, the bodies with nothing left to find."""
+    if id(lam) in done or not _sums(lam):
         return lam
+    start = lam
     while (pulled := pull(lam, found)) is not lam:
         lam = remove_dead(pulled)
     stms: list[Stm] = []
     for stm in lam.stms:
-        op = _inside(stm.op, found)
+        op = _inside(stm.op, found, done)
         stm = stm if op is stm.op else Stm(stm.vars, op, stm.loc)
         stms += split(stm) if isinstance(op, Screma) else [stm]
-    same = len(stms) == len(lam.stms) and all(a is b for a, b in zip(stms, lam.stms))
-    return lam if same else Lambda(lam.params, tuple(stms), lam.results)
+    if len(stms) != len(lam.stms) or any(a is not b for a, b in zip(stms, lam.stms)):
+        return Lambda(lam.params, tuple(stms), lam.results)
+    if lam is start:
+        done[id(lam)] = lam
+    return lam
 
 
-def _inside(op: Op, found: Known) -> Op:
+def _inside(op: Op, found: Known, done: dict[int, Lambda]) -> Op:
     changed = False
 
     def inner(body: Lambda) -> Lambda:
         nonlocal changed
-        new = _body(body, found)
+        new = _body(body, found, done)
         changed = changed or new is not body
         return new
 

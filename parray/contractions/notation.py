@@ -1,8 +1,10 @@
 """Index notation: what a nest of maps and sums computes, as accesses of arrays by axes.
 
-    value ::= [axis, ..] body                   an array over these axes
-    body  ::= leaf | count axis | sum over axes of leaf * leaf
-    leaf  ::= array[axis, ..]
+    value   ::= [axis, ..] body                 an array over these axes
+    body    ::= factor | count axis | constant | sum over axes of factor * factor
+    factor  ::= leaf | term
+    leaf    ::= array[axis, ..]
+    term    ::= prim body .. | leaf[body, ..]   computed from elements, on fewer axes than the maps around it have
 
 Evaluating a map binds a new axis and gives its parameters the elements at it; a result has the axis in front.  A leaf
 is an array bound in the body at hand or around it, or one bound deeper (`path`: the maps around it), whose first axes
@@ -13,10 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
-from parray.ir import Lambda, Monoid, Op, Stm, Var
+from parray.ir import Const, Lambda, Monoid, Op, Stm, Var
 from parray.soacs import Contract, Index, Iota, Prim, Replicate, Screma, Transpose
 
 Known = Mapping[Var, Op]
+_TERM = 16                      # the most operations in a term: more than indexing and padding need
 
 
 class Axis:
@@ -42,10 +45,42 @@ class Count:
 
 
 @dataclass(frozen=True)
+class Term:
+    """A scalar computed from elements: a primitive, or an index whose first argument is the array."""
+    op: Prim | Index
+    args: tuple[Any, ...]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Those it depends on, once each."""
+        inner = (a for arg in self.args for a in axes_of(arg))
+        return tuple(dict.fromkeys(inner))
+
+    @property
+    def size(self) -> int:
+        return 1 + sum(arg.size for arg in self.args if isinstance(arg, Term))
+
+
+Factor = Leaf | Term
+
+
+def axes_of(body: Any) -> tuple[Axis, ...]:
+    """The axes a leaf, term, counter or constant depends on."""
+    return (body.axis,) if isinstance(body, Count) else () if isinstance(body, Const) else tuple(body.axes)
+
+
+def leaves(factor: Any) -> list[Leaf]:
+    """The leaves of a factor."""
+    if isinstance(factor, Leaf):
+        return [factor]
+    return [leaf for arg in factor.args for leaf in leaves(arg)] if isinstance(factor, Term) else []
+
+
+@dataclass(frozen=True)
 class Product:
     """The product of two elements, summed over some axes."""
-    x: Leaf
-    y: Leaf
+    x: Factor
+    y: Factor
     summed: tuple[Axis, ...] = ()
 
 
@@ -53,7 +88,7 @@ class Product:
 class Value:
     """An array over ``dims`` (a scalar when there are none)."""
     dims: tuple[Axis, ...]
-    body: Leaf | Count | Product
+    body: Leaf | Term | Count | Const | Product
 
 
 @dataclass(frozen=True)
@@ -83,6 +118,10 @@ def _renamed(body: Any, names: Mapping[Axis, Axis]) -> Any:
             return replace(body, axes=axes(body.axes))
         case Count():
             return Count(names.get(body.axis, body.axis))
+        case Term():
+            return Term(body.op, tuple(_renamed(arg, names) for arg in body.args))
+        case Const():
+            return body
     return Product(_renamed(body.x, names), _renamed(body.y, names), axes(body.summed))
 
 
@@ -148,36 +187,61 @@ class Notation:
         match op:
             case Screma():
                 self.screma(stm, op)
-            case Prim(prim="mul") if op.elem.is_float:
-                x, y = map(self.factor, op.args)
-                if x is not None and y is not None:
-                    self.full[stm.vars[0]] = Value((), Product(x, y))
+            case Prim():
+                self.prim(stm.vars[0], op)
             case Index() | Transpose() | Replicate():
                 self.view(stm.vars[0], op)
             case Contract():
                 self.contract(stm.vars[0], op)
-        for v in stm.vars:
+        for v in stm.vars if isinstance(op, (Screma, Contract)) else ():
             value = self.full.get(v)
             if value is not None and isinstance(value.body, Product) and value.body.summed:
                 self.found.append(Found(v, self.path, self.axes, value))
 
-    def factor(self, a: Any) -> Leaf | None:
-        """A scalar as one factor of a product."""
+    def prim(self, v: Var, op: Prim) -> None:
+        """A product of two factors; otherwise, inside a map, a term."""
+        if op.prim == "mul" and op.elem.is_float:
+            x, y = map(self.factor, op.args)
+            if x is not None and y is not None:
+                self.full[v] = Value((), Product(x, y))
+        if self.path and v not in self.full and not op.fails():
+            self.term(v, op, [self.scalar(a) for a in op.args])
+
+    def term(self, v: Var, op: Prim | Index, args: list[Any]) -> None:
+        """Remember how a scalar is computed, unless that is long."""
+        term = Term(op, tuple(args))
+        if all(arg is not None for arg in args) and term.size <= _TERM:
+            self.full[v] = Value((), term)
+
+    def scalar(self, a: Any) -> Any:
+        """A scalar as an argument of a term."""
+        if isinstance(a, Const):
+            return a
+        body = self.full_of(a).body
+        if isinstance(body, Product):                               # a term when it is one on its own
+            body = self.plain_of(a).body if body.summed else Term(Prim("mul", (), a.type.elem), (body.x, body.y))
+        return body
+
+    def factor(self, a: Any) -> Factor | None:
+        """A scalar as one factor of a product: a term only where that saves an axis."""
         if not isinstance(a, Var):
             return None
-        body = self.full_of(a).body
-        leaf = body if isinstance(body, Leaf) else self.plain_of(a).body
-        return leaf if isinstance(leaf, Leaf) else None
+        body, plain = self.scalar(a), self.plain_of(a).body
+        if isinstance(body, Leaf) or isinstance(body, Term) and set(body.axes) < set(axes_of(plain)):
+            return body
+        return plain if isinstance(plain, Leaf) else None
 
     def view(self, v: Var, op: Op) -> None:
         """Indexing by axes, transposition and replication, of the plain and of the full value."""
+        at = [self.scalar(i) for i in op.indices] if isinstance(op, Index) else []
         for values, of in ((self.plain, self.plain_of), (self.full, self.full_of)):
             match op:
                 case Index(safe=True):
-                    at = [self.full_of(i).body if isinstance(i, Var) else None for i in op.indices]
                     axes = [c.axis for c in at if isinstance(c, Count)]
                     if len(axes) == len(at):
                         values[v] = _at(of(op.x), *axes)
+                    elif self.path and values is self.full and not v.type.rank:
+                        self.gather(v, op, at)
                 case Transpose():
                     value = of(op.x)
                     values[v] = Value(tuple(value.dims[p] for p in op.perm), value.body)
@@ -185,6 +249,13 @@ class Notation:
                     value = of(op.x)
                     if values is self.full:
                         values[v] = Value((Axis(op.n), *value.dims), value.body)
+
+    def gather(self, v: Var, op: Index, at: list[Any]) -> None:
+        """An element at computed places, of an array whose last dimensions are the indexed ones."""
+        x = self.plain_of(op.x)
+        leaf = x.body
+        if isinstance(leaf, Leaf) and leaf.axes[len(leaf.axes) - len(x.dims):] == x.dims:
+            self.term(v, op, [replace(leaf, axes=leaf.axes[:len(leaf.axes) - len(x.dims)]), *at])
 
     def contract(self, v: Var, op: Contract) -> None:
         axes = {a: Axis(n) for a, n in op.sizes().items()}

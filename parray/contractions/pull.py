@@ -4,17 +4,21 @@
         =>  c = contract xs ws "tn,mn->tm";  map (\\x cx -> map (\\w s -> .. s ..) ws cx) xs c
 
 A sum leaves a map only where an operand does not depend on the map's axis, so that the contraction has reuse along it.
-Operands bound inside an earlier nest, or in the nest whose result the sum is, become further results of that nest; one
-that has every axis of the contraction would be written out for nothing, and is left where it is.
+Operands bound inside an earlier nest, or in the nest whose result the sum is, become further results of that nest.  An
+operand computed element by element on fewer axes than the sum has (a scaled element, a window ``x[i + k]``) is written
+out by a nest of its own.  One that has every axis of the contraction would be written out for nothing, and is left
+where it is.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from parray.contractions.notation import Axis, Found, Known, Leaf, Notation
-from parray.ir import Lambda, Stm, Var
-from parray.soacs import Contract, Screma
+from parray import builder as b
+from parray.contractions.notation import Axis, Count, Factor, Found, Known, Leaf, Notation, Term, leaves
+from parray.errors import Loc
+from parray.ir import Atom, Const, Lambda, Stm, Var
+from parray.soacs import Contract, Index, Prim, Screma
 
 
 def pull(lam: Lambda, known: Known) -> Lambda:
@@ -59,15 +63,24 @@ def worth_it(found: Found) -> bool:
     x, y, summed = found.product.x, found.product.y, found.product.summed
     out = found.out
     everything = set(out) | set(summed)
-    for leaf in (x, y):
-        axes = set(leaf.axes)
-        if len(axes) < len(leaf.axes) or not axes <= everything or not axes >= set(summed):
+    for factor in (x, y):
+        axes, computed = set(factor.axes), isinstance(factor, Term)
+        if len(axes) < len(factor.axes) or not axes <= everything or not axes >= set(summed):
             return False
-        if leaf.path and (axes == everything or found.path and leaf.path[0] is found.path[0]):
+        paths = [leaf.path for leaf in leaves(factor) if leaf.path]
+        if (computed or paths) and axes == everything or found.path and any(p[0] is found.path[0] for p in paths):
             return False
+        if computed and found.path and is_matrix_product(found, out[1:]):
+            return False                                            # better written out anew for each iteration
     if not set(out) <= set(x.axes) | set(y.axes) or len(set(out)) < len(out):
         return False
     return reuse(found, out[:1] if found.path else out)
+
+
+def is_matrix_product(found: Found, out: tuple[Axis, ...]) -> bool:
+    """Whether each operand has one of these axes that the other has not."""
+    x, y = set(found.product.x.axes), set(found.product.y.axes)
+    return bool(x & set(out) - y) and bool(y & set(out) - x)
 
 
 def reuse(found: Found, axes: tuple[Axis, ...]) -> bool:
@@ -97,22 +110,57 @@ class _Edits:
 
     def replace(self, found: Found, place: Stm) -> None:
         """Bind the variable of the sum to a contraction (or to an element of one) instead."""
-        names = {a: k for k, a in enumerate((*found.out, *found.product.summed))}
-        x, y = found.product.x, found.product.y
-        op = Contract(self.array(x), self.array(y), tuple(names[a] for a in x.axes), tuple(names[a] for a in y.axes),
+        written = [a for f in (found.product.x, found.product.y) if isinstance(f, Leaf) for a in f.axes]
+        order = dict.fromkeys([*found.out, *written, *found.product.summed])
+        names = {a: k for k, a in enumerate(order)}
+        new = (self.before if found.path else self.after).setdefault(id(place), [])
+        (x, x_axes), (y, y_axes) = (self.operand(f, list(names), new, place.loc)
+                                    for f in (found.product.x, found.product.y))
+        op = Contract(x, y, tuple(names[a] for a in x_axes), tuple(names[a] for a in y_axes),
                       tuple(names[a] for a in found.out))
         self.gone.add(found.var)
         if not found.path:
-            self.after.setdefault(id(place), []).append(Stm((found.var,), op, place.loc))
+            new.append(Stm((found.var,), op, place.loc))
             return
         (t,) = op.infer()
         array = Var(t, found.var.hint)
-        self.before.setdefault(id(place), []).append(Stm((array,), op, place.loc))
+        new.append(Stm((array,), op, place.loc))
         for stm in found.path:
             last = stm is found.path[-1]
             row = found.var if last else Var(array.type.row(), found.var.hint)
             self.of(stm).inputs.append((array, row))
             array = row
+
+    def operand(self, factor: Factor, order: list[Axis], new: list[Stm], loc: Loc | None
+                ) -> tuple[Var, tuple[Axis, ...]]:
+        """The factor as an array, and its axes; a term is written out by new statements."""
+        if isinstance(factor, Leaf):
+            return self.array(factor), factor.axes
+        axes = tuple(a for a in order if a in factor.axes)
+        with b.scope(root=True) as s, b.at(loc):
+            out = self.written(factor, axes, {})
+        new += s.stms
+        assert isinstance(out, Var)
+        return out, axes
+
+    def written(self, factor: Any, axes: tuple[Axis, ...], counters: dict[Axis, Atom]) -> Atom:
+        """Emit the factor, under maps over these axes."""
+        if axes:
+            return b.map1(lambda i: self.written(factor, axes[1:], {**counters, axes[0]: i}), b.iota(axes[0].size))
+        match factor:
+            case Count():
+                return counters[factor.axis]
+            case Leaf():
+                at = [counters[a] for a in factor.axes]
+                return b.index(self.array(factor), *at, safe=True) if at else self.array(factor)
+            case Term(op=Index()):
+                array, *places = factor.args
+                at = [counters[a] for a in array.axes] + [self.written(p, (), counters) for p in places]
+                return b.index(self.array(array), *at, safe=True)
+            case Term(op=Prim() as op):
+                return b.emit1(Prim(op.prim, tuple(self.written(arg, (), counters) for arg in factor.args), op.elem))
+        assert isinstance(factor, Const)
+        return factor
 
     def array(self, leaf: Leaf) -> Var:
         """The leaf's array in the body; one bound deeper becomes a result of the maps around it."""

@@ -16,9 +16,10 @@ from parray.ir import Atom, Const, Lambda, Op, Stm, Var, free_vars, lambdas
 from parray.kernels import Apply, Buf, Check, Expr, For, Heap, KernelProgram, Let, Lit, Par, Ref, Result, Store
 from parray.lower.values import Arr, Dest, Lazy, Val, names, row_major
 from parray.soacs import Index, Prim, Replicate, Reshape, Slice, Transpose
-from parray.types import ScalarType, Type, bool_
+from parray.types import SCALAR_TYPES, ScalarType, Type, bool_
 
 SMALL = 20_000                                    # scalar operations below which threads do not pay
+TYPE_NAMES = {t.name for t in SCALAR_TYPES}
 VIEWS = (Index, Replicate, Reshape, Slice, Transpose)
 
 
@@ -73,6 +74,8 @@ class Lowering:
 
     def fresh(self, prefix: str) -> str:
         self.counter += 1
+        if f"{prefix}{self.counter}" in TYPE_NAMES:                     # `i64` would hide the type
+            self.counter += 1
         return f"{prefix}{self.counter}"
 
     def let(self, value: Expr, prefix: str = "t") -> Expr:
@@ -235,6 +238,8 @@ def combine(prim: str, a: Expr, b: Expr) -> Expr:
 @lower_op.register
 def _prim(op: Prim, lw: Lowering, stm: Stm, dests: Sequence[Dest | None]) -> Sequence[Val]:
     args = tuple(lw.scalar(a) for a in op.args)
+    if op.prim == "stop":                                       # its meaning ended with differentiation
+        return [args[0]]
     if op.fails():
         lw.fail(Apply("eq", (args[1], Lit(0, op.elem)), bool_), "integer division by zero", "DivisionError")
     return [lw.let(Apply(op.prim, args, op.elem))]

@@ -12,7 +12,7 @@ import dataclasses
 from typing import Any, Callable, Iterable, Sequence
 
 from parray.errors import Loc
-from parray.ir import Atom, Const, Lambda, Monoid, Op, Stm, Var, as_size, free_vars, lambdas
+from parray.ir import Atom, Const, Lambda, Monoid, Op, Stm, Var, as_size, atoms, field_names, free_vars, lambdas
 from parray.simplify.keys import op_key
 from parray.simplify.ranges import Ranges
 from parray.soacs import Assert, Cond, Iota, Loop, Prim, Scatter, Screma
@@ -142,6 +142,9 @@ class Simplifier:
     # --- the walk ----------------------------------------------------------------------------------------------------
 
     def top(self, lam: Lambda) -> Lambda:
+        """The whole lambda; what it uses from outside counts as its outermost scope's."""
+        for v in free_vars(lam):
+            self.depths.setdefault(v, 0)
         return self.body(lam)
 
     def body(self, lam: Lambda, branch: bool = False, extents: Sequence[Any] = ()) -> Lambda:
@@ -236,7 +239,9 @@ class Simplifier:
     def home(self, op: Op) -> Frame:
         """The outermost scope to which it may be moved."""
         here = self.frames[-1]
-        if not self.frames[:-1] or isinstance(op, Assert) or self.may_fail(op):
+        if not here.depth or isinstance(op, Assert):
+            return here
+        if any(isinstance(a, Var) and self.depths[a] == here.depth for a in atoms(op)) or self.may_fail(op):
             return here
         depth = max((self.depths[v] for v in free_vars(op)), default=0)
         cheap = isinstance(op, Prim) and not op.elem.is_float
@@ -274,7 +279,7 @@ def with_lambdas(op: Op, f: Callable[[Lambda], Lambda]) -> Op:
         return value
 
     changes = {}
-    for name, _ in _fields(type(op)):
+    for name in field_names(type(op)):
         old = getattr(op, name)
         new = replaced(old)
         if new is not old:

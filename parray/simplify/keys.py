@@ -5,14 +5,11 @@ variables, and free variables stand for themselves.  Operands of commutative pri
 """
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-from parray.ir import Const, Lambda, Monoid, Op, Var
+from parray.ir import Const, Lambda, Monoid, Op, Var, field_names
 from parray.soacs import Prim
 from parray.types import ScalarType, Type
-
-_NAMES: dict[type[Op], tuple[str, ...]] = {}
 
 
 def op_key(op: Op) -> Any:
@@ -26,10 +23,7 @@ def _op(op: Op, names: dict[Var, Any]) -> Any:
         if op.row.commutative and repr(args[1]) < repr(args[0]):
             args = (args[1], args[0])
         return ("prim", op.prim, op.elem.name, args)
-    kind = type(op)
-    if kind not in _NAMES:
-        _NAMES[kind] = tuple(f.name for f in dataclasses.fields(kind))      # type: ignore[arg-type]
-    return (op.name, *(_value(getattr(op, name), names) for name in _NAMES[kind]))
+    return (op.name, *(_value(getattr(op, name), names) for name in field_names(type(op))))
 
 
 def _value(value: Any, names: dict[Var, Any]) -> Any:

@@ -7,14 +7,14 @@ indices in range and decides comparisons; the rules that use it stand with the s
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, Iterable
 
 from parray.ir import Const, Op, Var, as_size
 from parray.soacs import Prim
 from parray.types import Type, i64
 
 Form = dict[Any, int]                       # variable, or None for the constant
-_DEPTH = 8
+_DEPTH = 6
 
 
 def add(a: Form, b: Form, scale: int = 1) -> Form:
@@ -73,49 +73,44 @@ class Ranges:
 
     def at_least_zero(self, form: Form, depth: int = _DEPTH) -> bool:
         """Whether the form is certainly not negative."""
-        if depth == 0:
-            return False
         if all(c >= 0 and (k is None or self._not_negative(k, depth)) for k, c in form.items()):
             return True
-        for k, c in form.items():                       # replace a variable by the bound that makes the form least
-            bound = None if k is None else self._bound(k, upper=c < 0, depth=depth)
-            if bound is not None:
+        if depth == 0:
+            return False
+        for k, c in form.items():                       # replace a variable by what bounds it on the side that matters
+            enough, bounds = self._bounds(k, c < 0, depth) if k is not None else (any, [])
+            if bounds:
                 rest = {q: d for q, d in form.items() if q is not k}
-                return self.at_least_zero(add(rest, bound, c), depth - 1)
+                return enough(self.at_least_zero(add(rest, bound, c), depth - 1) for bound in bounds)
         return False
 
     def _not_negative(self, v: Var, depth: int) -> bool:
         if v in self.not_negative or v in self.extents:
             return True
         op = self.producers.get(v)
-        if not isinstance(op, Prim) or depth == 0:
+        if not isinstance(op, Prim) or depth == 0 or op.elem != i64:
             return False
         match op.prim:
-            case "max":
-                return any(self.at_least_zero(self.form(a), depth - 1) for a in op.args)
-            case "min" | "mul":
-                return all(self.at_least_zero(self.form(a), depth - 1) for a in op.args)
             case "mod":
                 return self.at_least_zero(self.form(op.args[1]), depth - 1)
-            case "floordiv":
+            case "mul" | "floordiv":
                 return all(self.at_least_zero(self.form(a), depth - 1) for a in op.args)
-            case "select":
-                return all(self.at_least_zero(self.form(a), depth - 1) for a in op.args[1:])
         return False
 
-    def _bound(self, v: Var, upper: bool, depth: int) -> Form | None:
-        """A form that is at least (at most) the variable."""
-        if v in self.extents:
-            return add(self.form(self.extents[v]), {None: -1}) if upper else {}
+    def _bounds(self, v: Var, upper: bool, depth: int) -> tuple[Callable[[Iterable[bool]], bool], list[Form]]:
+        """Forms that bound the variable from above (below): all of them together, or any one alone."""
         op = self.producers.get(v)
-        if upper and isinstance(op, Prim):
+        if isinstance(op, Prim) and op.elem == i64:
             match op.prim:
-                case "min":
-                    constant = [a for a in op.args if isinstance(a, Const)]
-                    return self.form(constant[0] if constant else op.args[0])
-                case "mod" if self.at_least_zero(add(self.form(op.args[1]), {None: -1}), depth - 1):
-                    return add(self.form(op.args[1]), {None: -1})
-        return None
+                case "max" | "min":
+                    return (all if upper == (op.prim == "max") else any), [self.form(a) for a in op.args]
+                case "select":
+                    return all, [self.form(a) for a in op.args[1:]]
+                case "mod" if upper and self.at_most(1, op.args[1]):
+                    return any, [add(self.form(op.args[1]), {None: -1})]
+        if v in self.extents:
+            return any, [add(self.form(self.extents[v]), {None: -1}) if upper else {}]
+        return any, []
 
     def at_most(self, a: Any, b: Any, gap: int = 0) -> bool:
         """Whether ``a + gap <= b`` for certain."""

@@ -213,8 +213,10 @@ def decided_extremum(op: Prim, s: Simplifier) -> Sequence[Atom] | None:
     """max n 0  =>  n, min (n - 1) n  =>  n - 1, ..  for sizes and indices"""
     if op.prim not in ("max", "min") or op.elem != i64:
         return None
-    x, y = op.args if op.prim == "min" else op.args[::-1]
-    return [x] if s.ranges.at_most(x, y) else [y] if s.ranges.at_most(y, x) else None
+    for x, y in (op.args, op.args[::-1]):
+        if s.ranges.at_most(x, y):
+            return [x if op.prim == "min" else y]
+    return None
 
 
 @rule(Prim)

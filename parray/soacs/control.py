@@ -5,7 +5,8 @@
     cond p then else        only the chosen branch runs
 
 In reverse mode a loop's forward part also writes down, for every iteration, those carried values that its reverse
-reads; the reverse lambda is made first to see which these are.  The reverse is a loop from the end:
+reads, or the elements read of an array of which nothing else is used; the reverse lambda is made first to see which
+these are.  The reverse is a loop from the end:
 
     for i = n-1 .. 0:  carried_bar = pullback of (lam i) at the carried values of iteration i, applied to carried_bar
 
@@ -19,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from parray import builder as b
-from parray.ir import Atom, Const, Lambda, Op, Stm, Var, free_vars, size_atom, size_field
+from parray.ir import Atom, Const, Lambda, Op, Stm, Var, free_vars, prune, refresh, size_atom, size_field
+from parray.soacs.arrays import Index
 from parray.soacs.monoids import update
 from parray.types import SIZE, Type, i64
 
@@ -49,25 +51,32 @@ class Loop(Op):
     def forward(self, ad: Any, stm: Stm) -> None:
         """Emit the loop, with histories of the values that the reverse lambda reads."""
         flags = ad.carried(self.lam, self.inits, True)
-        back, changed = self.reverse(ad, flags)
+        n = self.count()
+        whole, captures = self.reverse(ad, n, flags)
         k = len(self.inits)
-        used = free_vars(Lambda((), back.stms, back.results))
-        kept = [j for j in range(k) if back.params[1 + j] in used]
-        n = self.n if isinstance(self.n, int) and self.n >= 0 else b.size_prim("max", self.n, 0)
-        blank = [b.zeros(a.type.array_of(n)) for j, a in enumerate(self.inits) if j in kept]
+        save, back = saved_part(whole, k)
+        blank = [b.zeros(t.array_of(n)) for t in save.result_types]
 
         def body(i: Atom, *carried: Atom) -> list[Atom]:
-            news = [update(h, (i,), carried[j]) for j, h in zip(kept, carried[k:])]
+            values = b.inline(save, (i,) + carried[:k])
+            news = [update(h, (i,), value) for h, value in zip(carried[k:], values)]
             return list(b.inline(self.lam, (i,) + carried[:k])) + news
 
         lam = b.make_lambda([SIZE] + [a.type for a in self.inits] + [h.type for h in blank], body)
         histories = tuple(Var(h.type) for h in blank)
         ad.record(Stm(stm.vars + histories, Loop(self.n, lam, self.inits + tuple(blank)), stm.loc))
-        ad.memo[stm.vars[flags.index(True)]] = (n, back, changed, flags, dict(zip(kept, histories)))
+        ad.memo[stm.vars[flags.index(True)]] = (n, back, captures, flags, histories)
 
-    def reverse(self, ad: Any, flags: tuple[bool, ...]) -> tuple[Lambda, tuple[Var, ...]]:
-        """The reverse of one iteration: (i, carried.., cotangents.., accumulators..) -> (cotangents.., accumulators..);
-        and the captured variables that accumulators belong to."""
+    def count(self) -> Any:
+        """The number of iterations; ``n`` itself where it is the size of an array in sight."""
+        if isinstance(self.n, int):
+            return max(self.n, 0)
+        seen = list(free_vars(self.lam)) + list(self.inits)
+        return self.n if any(self.n in v.type.shape for v in seen) else b.size_prim("max", self.n, 0)
+
+    def reverse(self, ad: Any, n: Any, flags: tuple[bool, ...]) -> tuple[Lambda, Any]:
+        """The reverse of one iteration: (i, carried.., cotangents.., captures..) -> (cotangents.., captures..); and how
+        captured variables' cotangents come out of it."""
         k = len(self.inits)
         on = [j for j, flag in enumerate(flags) if flag]
 
@@ -80,27 +89,55 @@ class Loop(Op):
             return [child.take_or_zero(values[j]) for j in on]
 
         types = [a.type for a in self.inits]
-        found: tuple[Lambda, tuple[Var, ...]] = ad.loop_lambda(
-            [SIZE] + types + [types[j] for j in on], ad.captured(self.lam), body)
+        found: tuple[Lambda, Any] = ad.loop_lambda(
+            n, [SIZE] + types + [types[j] for j in on], ad.captured(self.lam), body)
         return found
 
     def vjp(self, ad: Any, stm: Stm, bars: tuple[Atom | None, ...]) -> None:
         """See the module."""
         first = next(v for v in stm.vars if v in ad.memo)
-        n, back, changed, flags, histories = ad.memo[first]
+        n, back, captures, flags, histories = ad.memo[first]
         on = [j for j, flag in enumerate(flags) if flag]
         last = b.prim("sub", size_atom(n), Const(1, i64))
 
         def body(k: Atom, *carried: Atom) -> tuple[Atom, ...]:
             i = b.prim("sub", last, k)
-            values = [b.index(histories[j], i, safe=True) if j in histories else p
-                      for j, p in enumerate(self.inits[:len(flags)])]
-            return b.inline(back, (i, *values) + carried)
+            return b.inline(back, (i, *(b.index(h, i, safe=True) for h in histories)) + carried)
 
         inits = [b.zeros(stm.vars[j].type) if bars[j] is None else bars[j] for j in on]
-        lam = b.make_lambda([SIZE] + [stm.vars[j].type for j in on] + [v.type for v in changed], body)
-        for j, bar in zip(on, ad.loop_back(n, lam, inits, changed)):
+        lam = b.make_lambda([SIZE] + [stm.vars[j].type for j in on] + captures.types, body)
+        for j, bar in zip(on, ad.loop_back(n, lam, inits, captures)):
             ad.add(self.inits[j], bar)
+
+
+def saved_part(back: Lambda, k: int) -> tuple[Lambda, Lambda]:
+    """The reverse of an iteration, (i, k carried.., others..) -> results, as ``save: (i, carried..) -> saved..``, which
+    the forward loop runs, and ``back: (i, saved.., others..) -> results``."""
+    first, others = back.params[:1 + k], back.params[1 + k:]
+    reads: list[Stm] = []
+    for p in first[1:]:
+        users = [stm for stm in back.stms if p in free_vars(stm.op)]
+        outs = [v for stm in users for v in stm.vars]
+        small = outs and all(v.type.rank < p.type.rank for v in outs)
+        if small and _only_read(p, Lambda((), tuple(users), back.results)):
+            made = free_vars(Lambda((), prune(back.stms, outs), ()))
+            reads += [] if any(v in others for v in made) else users
+    stms = prune([stm for stm in back.stms if stm not in reads], back.results)
+    used = free_vars(Lambda((), stms, back.results))
+    kept = tuple(p for p in first[1:] if p in used)
+    values = tuple(v for stm in reads for v in stm.vars)
+    save = refresh(Lambda(first, prune(back.stms, values), kept + values))
+    return save, Lambda(first[:1] + kept + values + others, stms, back.results)
+
+
+def _only_read(p: Var, lam: Lambda) -> bool:
+    """Whether elements of an array are all that a lambda uses of it."""
+    def reads(op: Op) -> bool:
+        if isinstance(op, Cond):
+            return all(_only_read(p, branch) for branch in (op.then, op.orelse))
+        return isinstance(op, Index) or p not in free_vars(op)
+
+    return p not in lam.results and all(reads(stm.op) for stm in lam.stms)
 
 
 @dataclass(frozen=True)

@@ -166,8 +166,8 @@ def _scan_any(ad: Any, m: Monoid, xs: Sequence[Var], outs: Sequence[Var], bars: 
         return [child.take_or_zero(previous[j]) for j in on_y] + new_x
 
     inits = [b.zeros(outs[j].type.row()) for j in on_y] + [b.zeros(xs[j].type) for j in on_x]
-    lam, changed = ad.loop_lambda([SIZE] + [a.type for a in inits], ad.captured(m.op), step)
-    results = ad.loop_back(n, lam, inits, changed)
+    lam, captures = ad.loop_lambda(n, [SIZE] + [a.type for a in inits], ad.captured(m.op), step)
+    results = ad.loop_back(n, lam, inits, captures)
     for j, bar in zip(on_y, results):
         ad.add(m.ne[j], bar)
     for j, bar in zip(on_x, results[len(on_y):]):

@@ -138,16 +138,16 @@ class Scatter(Op):
             for k in on:
                 ad.add(values[k], guarded(bars[k], at))
         elif on:
-            given = [bars[k] for k in on]
-            for k, bar in zip(on, self._last_writers(at, given)):
-                ad.add(values[k], bar)
+            for k, given in zip(on, self._last_writers(at, [bars[k] for k in on])):
+                ad.add(values[k], given)
         for d, bar in zip(self.dests, bars):
             if bar is None or not ad.is_active(d):
                 continue
             zero = b.zeros(d.type.row(self.rank))
             types = [] if self.is_update else [SIZE] * self.rank
             lam = b.make_lambda(types, lambda *i: (*(i or at), zero))
-            ad.add(d, b.emit1(Scatter(self.n, (bar,), self.rank, None, lam, () if self.is_update else at)))
+            dest: Any = bar
+            ad.add(d, b.emit1(Scatter(self.n, (dest,), self.rank, None, lam, () if self.is_update else at)))
 
     def _last_writers(self, at: Sequence[Var], bars: Sequence[Any]) -> tuple[Var, ...]:
         """For each write the cotangents of its place, zeros where a later one overwrote it."""
@@ -215,8 +215,8 @@ class Scatter(Op):
         inits = [b.zeros(outs[j].type) if bars[j] is None else bars[j] for j in on]
         inits += [b.zeros(values[j].type) for j in on_v]
         types = [SIZE] + [outs[j].type for j in on] + [values[j].type for j in on_v]
-        lam, changed = ad.loop_lambda(types, ad.captured(op), step)
-        results = ad.loop_back(self.n, lam, inits, changed)
+        lam, captures = ad.loop_lambda(self.n, types, ad.captured(op), step)
+        results = ad.loop_back(self.n, lam, inits, captures)
         for x, bar in zip([self.dests[j] for j in on] + [values[j] for j in on_v], results):
             ad.add(x, bar)
 

@@ -14,7 +14,9 @@ from models import MissingExtra, extra
 from models.microgpt import checkpoint, cli
 from models.microgpt.data import alphabet_of, batch_of, encode, names_in, shipped_names
 from models.microgpt.model import Params, loss
-from models.microgpt.train import init_params, mean_loss, sample, start, train
+from models.microgpt.train import STATIC, init_params, mean_loss, sample, start, train
+from parray import i64
+from parray.sizes import B, N
 from tests.models import scalar_gpt
 
 CASES = Path(__file__).parents[1] / "data" / "microgpt"
@@ -40,6 +42,16 @@ def tiny(layers: int = 1, width: int = 4, context: int = 5, seed: int = 1) -> Pa
     return pa.tree.map(lambda x: 8 * x, init_params(4, layers, width, context, seed))
 
 
+@pa.parallel(static=STATIC)
+def loss_and_gradient(p: Params, tokens: i64[N], length: i64, heads: int) -> Any:
+    return pa.value_and_grad(loss)(p, tokens, length, heads)
+
+
+@pa.parallel(static=STATIC)
+def batch_loss_and_gradient(p: Params, tokens: i64[B, N], lengths: i64[B], heads: int) -> Any:
+    return pa.value_and_grad(mean_loss)(p, tokens, lengths, heads)
+
+
 def assert_close(got: Any, want: dict[str, Any], tolerance: float) -> None:
     for name, x in dict(got).items():
         np.testing.assert_allclose(x, np.array(want[name]), rtol=tolerance, atol=tolerance, err_msg=name)
@@ -52,7 +64,7 @@ def test_loss_and_gradient_are_the_scalar_references(layers: int, heads: int) ->
     params = tiny(layers)
     tokens = encode(["abca"], "abc", 5, 3)[0]
     with pa.use_backend("interp"):
-        value, grads = pa.value_and_grad(lambda p: loss(p, tokens, np.int64(5), heads))(params)
+        value, grads = loss_and_gradient(params, tokens, np.int64(5), heads)
     want, want_grads = scalar_gpt.loss_and_gradient(nested(params), [tokens.tolist()], heads)
     assert value == pytest.approx(want, rel=1e-12)
     assert_close(grads, want_grads, 1e-11)
@@ -64,7 +76,7 @@ def test_a_batch_is_the_mean_over_its_documents_and_padding_does_not_count() -> 
     tokens, lengths = batch_of(encoded, 0, len(encoded), 3)
     assert tokens.shape == (5, 6) and lengths.tolist() == [5, 2, 1, 5, 5]
     with pa.use_backend("interp"):
-        value, grads = pa.value_and_grad(lambda p: mean_loss(p, tokens, lengths, 2))(params)
+        value, grads = batch_loss_and_gradient(params, tokens, lengths, 2)
     want, want_grads = scalar_gpt.loss_and_gradient(nested(params), [e.tolist() for e in encoded], 2)
     assert value == pytest.approx(want, rel=1e-12)
     assert_close(grads, want_grads, 1e-11)

@@ -1,0 +1,12 @@
+"""What users call: `parallel`, backends, differentiation.
+
+    parallel.py       the decorator: signatures, programs, the call
+    dispatch.py       the call's fast path, generated for each program
+    differentiate.py  grad, value_and_grad, vjp, jvp, stop_gradient
+"""
+from __future__ import annotations
+
+from parray.api.differentiate import grad, jvp, stop_gradient, value_and_grad, vjp
+from parray.api.parallel import Parallel, parallel, use_backend
+
+__all__ = ["Parallel", "grad", "jvp", "parallel", "stop_gradient", "use_backend", "value_and_grad", "vjp"]

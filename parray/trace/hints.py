@@ -1,0 +1,127 @@
+"""What the annotations of a function say about its arguments' leaves: element types, ranks, and names of sizes.
+
+    f32["m", "n"]  f32[M, N]  f32[16]      an array          f32           a scalar
+    Params                                 a record, named tuple or dataclass of what its fields say
+    tuple[f32["n"], i64]                   a tuple           anything else says nothing
+
+Annotations of jaxtyping (``Float32[Array, "m n"]``) are read as far as they name an element type and fixed dimensions.
+A parameter's element type binds.  In a record only its kind does: one record class serves f32 and f64 weights.
+"""
+from __future__ import annotations
+
+import inspect
+import typing
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Callable
+
+from parray.tree import Tree
+from parray.types import Annotation, ScalarType, scalar_type
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is said of one leaf; ``dims`` None: any rank; ``elem`` None: any type.  ``strict``: the very type."""
+    elem: ScalarType | None = None
+    dims: tuple[str | int, ...] | None = None
+    strict: bool = True
+
+
+ANYTHING = Wanted()
+
+
+def _evaluate(text: str, names: dict[str, Any]) -> Any:
+    try:
+        return eval(text, names)                                                     # the user's own annotation
+    except Exception:                                                                # names only a type checker knows
+        return None
+
+
+def _namespace(f: Any) -> dict[str, Any]:
+    """What the names in a function's annotations may mean."""
+    names = dict(getattr(f, "__globals__", {}))
+    code = getattr(f, "__code__", None)
+    for name, cell in zip(code.co_freevars if code else (), getattr(f, "__closure__", None) or ()):
+        try:
+            names.setdefault(name, cell.cell_contents)
+        except ValueError:                                                           # not assigned yet
+            continue
+    return names
+
+
+def of_function(f: Callable[..., Any]) -> dict[str, Any]:
+    """A function's annotations by parameter, evaluated."""
+    f = inspect.unwrap(f)
+    found = getattr(f, "__annotations__", {})
+    names = _namespace(f)
+    return {k: _evaluate(v, names) if isinstance(v, str) else v for k, v in found.items() if k != "return"}
+
+
+@cache
+def _of_class(cls: Any) -> dict[str, Any]:
+    """The annotations of a class's fields."""
+    import sys
+    out: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        names = dict(vars(sys.modules.get(base.__module__, typing)))
+        for k, v in base.__dict__.get("__annotations__", {}).items():
+            out[k] = _evaluate(v, names) if isinstance(v, str) else v
+    return out
+
+
+def of_leaves(annotation: Any, structure: Tree, inside: bool = False) -> list[Wanted]:
+    """What an annotation says of each leaf of an argument of this structure."""
+    if structure.kind == "leaf":
+        return [_leaf(annotation, inside)]
+    out: list[Wanted] = []
+    for k, child in enumerate(structure.children):
+        out += of_leaves(_part(annotation, structure, k), child, inside or structure.kind in ("named", "data"))
+    return out
+
+
+def _part(annotation: Any, structure: Tree, k: int) -> Any:
+    """What is said of a node's k-th child."""
+    if structure.kind in ("named", "data"):
+        fields = _of_class(structure.cls)
+        return fields.get(structure.keys[k])
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is tuple and args:
+        return args[0] if len(args) == 2 and args[1] is Ellipsis else args[k] if k < len(args) else None
+    if origin is list and args:
+        return args[0]
+    return args[1] if origin is dict and len(args) == 2 else None
+
+
+def _leaf(annotation: Any, inside: bool) -> Wanted:
+    if isinstance(annotation, ScalarType):
+        return Wanted(annotation, (), not inside)
+    if isinstance(annotation, Annotation):
+        return Wanted(annotation.elem, annotation.dims, not inside)
+    if hasattr(annotation, "dim_str") and hasattr(annotation, "dtypes"):
+        return _jaxtyping(annotation, inside)
+    return ANYTHING
+
+
+def _jaxtyping(annotation: Any, inside: bool) -> Wanted:
+    elem = None
+    if isinstance(annotation.dtypes, (list, tuple)) and len(annotation.dtypes) == 1:
+        try:
+            elem = scalar_type(annotation.dtypes[0])
+        except TypeError:
+            elem = None
+    dims: list[str | int] = []
+    for k, word in enumerate(annotation.dim_str.split()):
+        if word.isidentifier() and word != "_":
+            dims.append(word)
+        elif word.isdecimal():
+            dims.append(int(word))
+        elif word == "_":
+            dims.append(f"_{id(annotation)}_{k}")
+        else:
+            return Wanted(elem, None, not inside)
+    return Wanted(elem, tuple(dims), not inside)
+
+
+def names_in(wanted: list[Wanted]) -> set[str]:
+    """The names of sizes that are used."""
+    return {d for w in wanted for d in w.dims or () if isinstance(d, str)}

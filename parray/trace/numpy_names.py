@@ -1,0 +1,174 @@
+"""NumPy's own names on tracers: ufuncs by ``__array_ufunc__``, a short list of functions by ``__array_function__``."""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from parray import builder
+from parray.errors import TraceError
+from parray.trace import reductions as r
+from parray.trace import views
+from parray.trace.elementwise import apply, astype, lift, logical, where
+from parray.trace.promote import float_type
+from parray.trace.tracer import Tracer
+from parray.types import scalar_type
+
+UFUNCS: dict[str, str] = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "floor_divide": "floordiv", "remainder": "mod", "mod": "mod", "fmod": "fmod", "power": "pow", "float_power": "pow",
+    "negative": "neg", "absolute": "abs", "fabs": "abs", "sign": "sign", "maximum": "max", "minimum": "min",
+    "sqrt": "sqrt", "cbrt": "cbrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2",
+    "log10": "log10", "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "arcsin": "asin", "arccos": "acos",
+    "arctan": "atan", "arctan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh",
+    "arccosh": "acosh", "arctanh": "atanh", "hypot": "hypot", "floor": "floor", "ceil": "ceil", "trunc": "trunc",
+    "rint": "round", "copysign": "copysign", "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le",
+    "greater": "gt", "greater_equal": "ge", "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite",
+    "invert": "not", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "left_shift": "shl",
+    "right_shift": "shr"}
+_LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor", "logical_not": "not"}
+_FLOAT = ("float_power", "fabs", "rint")
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "square": lambda x: apply("mul", x, x), "reciprocal": lambda x: apply("div", 1, x), "positive": lambda x: x,
+    "matmul": r.matmul, "deg2rad": lambda x: apply("mul", x, np.pi / 180),
+    "rad2deg": lambda x: apply("mul", x, 180 / np.pi)}
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "add": r.sum, "multiply": r.prod, "maximum": r.max, "minimum": r.min, "logical_and": r.all, "logical_or": r.any}
+
+
+def call_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What ``ufunc(*inputs)`` means when an input is a tracer."""
+    name = ufunc.__name__
+    if method == "reduce" and name in _REDUCTIONS and set(kwargs) <= {"axis", "keepdims"}:
+        return _REDUCTIONS[name](inputs[0], axis=kwargs.get("axis", 0), keepdims=kwargs.get("keepdims", False))
+    if method != "__call__" or kwargs:
+        extra = "." + method if method != "__call__" else "".join(f", {k}=..." for k in kwargs)
+        raise TraceError(f"np.{name}{extra} is not available on traced values", builder.here())
+    if name in _LOGICAL:
+        return logical(_LOGICAL[name], *inputs)
+    if name in _OTHERS:
+        return _OTHERS[name](*inputs)
+    if name not in UFUNCS:
+        raise TraceError(f"np.{name} is not available on traced values", builder.here())
+    if name in _FLOAT:
+        inputs = [astype(x, float_type(lift(x).dtype)) if not lift(x).dtype.is_float else x for x in inputs]
+    return apply(UFUNCS[name], *inputs)
+
+
+# --- functions -------------------------------------------------------------------------------------------------------
+
+def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+    parts = [lift(a, "np.concatenate") for a in arrays]
+    return Tracer(views.concat_atoms(parts, *r.axes_of(axis, parts[0].ndim, "np.concatenate")))
+
+
+def _stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+    parts = [lift(a, "np.stack") for a in arrays]
+    (k,) = r.axes_of(axis, parts[0].ndim + 1, "np.stack")
+    return _concatenate([expand_dims(p, k) for p in parts], k)
+
+
+def expand_dims(x: Any, axis: int) -> Any:
+    """``x`` with a dimension of size 1 put in at ``axis``."""
+    a = lift(x, "np.expand_dims")
+    (k,) = r.axes_of(axis, a.ndim + 1, "np.expand_dims")
+    return Tracer(views.reshape_atom(a.atom, (*a.type.shape[:k], 1, *a.type.shape[k:])))
+
+
+def squeeze(x: Any, axis: Any = None) -> Any:
+    """``x`` without its dimensions of static size 1, or without those named."""
+    a = lift(x, "np.squeeze")
+    ones = [d for d, n in enumerate(a.type.shape) if n == 1 and isinstance(n, int)]
+    axes = ones if axis is None else r.axes_of(axis, a.ndim, "np.squeeze")
+    if not set(axes) <= set(ones):
+        raise TraceError("only dimensions of static size 1 can be squeezed", builder.here())
+    return Tracer(views.reshape_atom(a.atom, tuple(n for d, n in enumerate(a.type.shape) if d not in axes)))
+
+
+def swapaxes(x: Any, a: int, b: int) -> Any:
+    """``x`` with two dimensions exchanged."""
+    value = lift(x, "np.swapaxes")
+    (a,), (b,) = (r.axes_of(k, value.ndim, "np.swapaxes") for k in (a, b))
+    perm = list(range(value.ndim))
+    perm[a], perm[b] = b, a
+    return Tracer(views.permute(value.atom, perm))
+
+
+def moveaxis(x: Any, source: int, destination: int) -> Any:
+    """``x`` with one dimension moved to another place."""
+    value = lift(x, "np.moveaxis")
+    (a,), (b,) = (r.axes_of(k, value.ndim, "np.moveaxis") for k in (source, destination))
+    perm = [d for d in range(value.ndim) if d != a]
+    perm.insert(b, a)
+    return Tracer(views.permute(value.atom, perm))
+
+
+def _full_like(x: Any, value: Any, dtype: Any = None) -> Any:
+    a = lift(x)
+    elem = a.dtype if dtype is None else scalar_type(dtype)
+    return Tracer(builder.full(type(a.type)(elem, a.type.shape), value))
+
+
+def broadcast_to(x: Any, shape: Any) -> Any:
+    """``x`` repeated to a shape."""
+    from parray.trace.elementwise import broadcast_shapes
+    from parray.trace.elementwise import broadcast_to as repeat
+    a = lift(x, "np.broadcast_to").atom
+    sizes = tuple(views.as_size(n, "np.broadcast_to") for n in (shape if isinstance(shape, tuple) else (shape,)))
+    if broadcast_shapes([a.type.shape, sizes], "np.broadcast_to") and len(sizes) < a.type.rank:
+        raise TraceError("np.broadcast_to cannot take dimensions away", builder.here())
+    return Tracer(repeat(a, sizes))
+
+
+def _max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return r.max(x, axis=axis, keepdims=keepdims)
+
+
+def _min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return r.min(x, axis=axis, keepdims=keepdims)
+
+
+def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
+    x = x if low is None else apply("max", x, low)
+    return x if high is None else apply("min", x, high)
+
+
+def _flip(x: Any, axis: Any = None) -> Any:
+    a = lift(x, "np.flip").atom
+    for k in r.axes_of(axis, a.type.rank, "np.flip"):
+        a = views.slice_at(a, k, builder.size_sub(a.type.shape[k], 1), a.type.shape[k], -1)
+    return Tracer(a)
+
+
+def _outer(x: Any, y: Any) -> Any:
+    a, b = (lift(v, "np.outer").flatten() if lift(v).ndim != 1 else lift(v) for v in (x, y))
+    return apply("mul", expand_dims(a, 1), b)
+
+
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "sum": r.sum, "prod": r.prod, "mean": r.mean, "any": r.any, "all": r.all, "argmax": r.argmax, "argmin": r.argmin,
+    "max": _max, "min": _min, "amax": _max, "amin": _min, "dot": r.dot, "matmul": r.matmul, "vdot": r.dot,
+    "inner": lambda x, y: r.dot(x, y), "outer": _outer, "where": where, "transpose": views.transpose,
+    "reshape": views.reshape, "concatenate": _concatenate, "stack": _stack, "expand_dims": expand_dims,
+    "squeeze": squeeze, "swapaxes": swapaxes, "moveaxis": moveaxis, "broadcast_to": broadcast_to, "clip": _clip,
+    "flip": _flip, "ravel": lambda x: lift(x).flatten(), "shape": lambda x: lift(x).shape,
+    "ndim": lambda x: lift(x).ndim, "size": lambda x: lift(x).size, "round": lambda x: apply("round", x),
+    "cumsum": lambda x, axis=None: r.cumulative("add", x, axis),
+    "cumprod": lambda x, axis=None: r.cumulative("mul", x, axis),
+    "zeros_like": lambda x, dtype=None: _full_like(x, 0, dtype),
+    "ones_like": lambda x, dtype=None: _full_like(x, 1, dtype),
+    "full_like": _full_like,
+    "copy": lambda x: x, "roll": lambda x, k: views.rotate(x, -k), "astype": astype}
+
+
+def call_function(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What a NumPy function means when an argument is a tracer."""
+    meaning = _NUMPY.get(function.__name__)
+    if meaning is None or getattr(np, function.__name__, None) is not function:
+        raise TraceError(f"np.{function.__name__} is not available on traced values", builder.here())
+    try:
+        return meaning(*args, **kwargs)
+    except TypeError as e:
+        if type(e) is TypeError and "argument" in str(e):
+            raise TraceError(f"np.{function.__name__} on traced values: {e}", builder.here()) from None
+        raise

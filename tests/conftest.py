@@ -1,0 +1,24 @@
+"""Options and fixtures of all tests."""
+from typing import Iterator
+
+import pytest
+
+import parray as pa
+from golden import golden
+
+__all__ = ["golden"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--update-golden`` writes the golden texts anew."""
+    parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")
+
+
+BACKENDS = ["interp"]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the test on every backend: what it calls inside goes there."""
+    with pa.use_backend(request.param):
+        yield request.param
