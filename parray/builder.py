@@ -18,7 +18,6 @@ from parray.ir import Atom, Const, Lambda, Monoid, Op, Stm, Substitution, Var, a
 from parray.types import ScalarType, Type, bool_, i64
 
 
-
 class Scope:
     """Statements of a lambda being built."""
 
@@ -351,5 +350,3 @@ def same_size(a: Any, b: Any) -> bool:
 def bool_const(value: bool) -> Const:
     """True or False."""
     return Const(value, bool_)
-
-

@@ -8,7 +8,7 @@ import numpy as np
 from graphs import F32, at, graph, k, p
 from parray import builder as B
 from parray.ir import Atom, Const, Lambda, Monoid, Var
-from parray.soacs import Concat, Cond, Loop, Replicate, Scatter, Transpose
+from parray.soacs import Concat, Cond, Loop, Replicate, Reshape, Scatter, Transpose
 from parray.types import SIZE, bool_, f32, i64
 
 
@@ -53,7 +53,7 @@ class Programs:
         return out[-results:] or [k(1.0)]
 
     def statement(self, depth: int) -> Any:
-        kinds = ["prim", "prim", "arithmetic", "arithmetic", "scalar_map", "scalar_map", "sum", "transpose", "row", "scan"]
+        kinds = ["prim", "prim", "arithmetic", "arithmetic", "scalar_map", "scalar_map", "sum", "transpose", "row", "scan", "ones"]
         if depth:
             kinds += ["map", "map", "map", "tabulate", "loop", "cond", "scatter", "product", "product"]
         if depth == 2:                                              # a new size, in scope everywhere
@@ -144,6 +144,18 @@ class Programs:
         fits = B.prim("lt", i, n)
         return [B.emit1(Cond(fits, B.make_lambda((), lambda: (at(x, i),)),
                              B.make_lambda((), lambda: (B.zeros(x.type.row()),))))]
+
+    def ones(self, depth: int) -> Any:
+        """Dimensions of size 1 put in, and taken out again by a map that indexes them."""
+        x = self.pick(self.arrays())
+        place = int(self.rng.integers(x.type.rank + 1))
+        made = B.emit1(Reshape(x, (*x.type.shape[:place], 1, *x.type.shape[place:])))
+
+        def element(y: Any, at_rank: int) -> Any:
+            if at_rank == 0:
+                return at(y, k(0, i64))
+            return B.map1(lambda r: element(r, at_rank - 1), y)
+        return [element(made, place)]
 
     def map(self, depth: int) -> Any:
         x = self.pick(self.arrays())

@@ -61,7 +61,7 @@ EXAMPLES: dict[str, Example] = {
                                  B.prim("div", x, k(1.0)), B.prim("add", x, k(0.0)), B.prim("add", k(-0.0), y),
                                  B.prim("max", x, k(-np.inf)), B.prim("pow", y, k(1.0))]),
     "absorbing": (IJ, lambda i, j: [B.prim("mul", i, k(0, i64)), B.prim("and", k(0, i64), j),
-                                   B.prim("or", B.prim("lt", i, j), k(True, bool_))]),
+                                    B.prim("or", B.prim("lt", i, j), k(True, bool_))]),
     "same_operands": ({**S, **IJ}, lambda x, y, i, j: [
         B.prim("max", x, x), B.prim("sub", x, x), B.prim("sub", i, i), B.prim("eq", x, x), B.prim("le", j, j),
         B.prim("lt", i, i)]),
@@ -101,6 +101,10 @@ EXAMPLES: dict[str, Example] = {
     "index_of_transpose": ({"a": (f32, "nmk"), "i": (i64, "")}, lambda a, i: [
         at(B.emit1(Transpose(a, (0, 2, 1))), i), at(at(B.emit1(Transpose(a, (1, 0, 2))), i), i)]),
     "index_of_slice": ({"x": (f32, "9")}, lambda x: tabulate(3, lambda i: at(sl(x, 2, 3, 2), i))),
+    "index_of_unit_reshape": (A, lambda a: [
+        tabulate(a.type.shape[0], lambda i: at(at(B.emit1(Reshape(a, (1, *a.type.shape, 1))), k(0, i64)), i))]),
+    "input_of_unit_reshape": (A, lambda a: B.map1(lambda r: B.map1(lambda q: B.prim("exp", at(q, k(0, i64))), r),
+                                                  B.emit1(Reshape(a, (*a.type.shape, 1))))),
     "index_of_concat": ({"x": (f32, "3"), "y": (f32, "4")}, lambda x, y: [
         at(B.emit1(Concat((x, y), 7)), k(i, i64)) for i in (1, 5)]),
     "whole_slice": (A, lambda a: sl(a, 0, a.type.shape[0])),
@@ -122,6 +126,9 @@ EXAMPLES: dict[str, Example] = {
     "input_of_replicate": (X, lambda x: B.map1(p("mul"), x, B.emit1(Replicate(x.type.shape[0], k(2.0))))),
     "input_twice": (X, lambda x: B.map1(p("mul"), x, x)),
     "trivial_result": (X, lambda x: B.map_(lambda e: (B.prim("exp", e), e, k(1.0), B.prim("exp", e)), x)),
+    "operator_twice": (X, lambda x: B.screma(
+        x.type.shape[0], (x,), fn([F32], lambda e: (e, e, e, B.prim("exp", e))),
+        (B.sum_monoid(F32),), (B.sum_monoid(F32), B.sum_monoid(F32), B.sum_monoid(F32)))),
     "empty_map": ({"x": (f32, "0")}, lambda x: [B.map1(p("exp"), x), total(x), *B.scan_(B.sum_monoid(F32), x)]),
     "single_map": ({"a": (f32, "1m")}, lambda a: [B.map1(total, a), total(a), *B.scan_(
         B.sum_monoid(a.type.row()), a)]),

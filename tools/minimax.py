@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Callable
 
-from mpmath import chebyt, cos, erf, erfc, exp, expm1, log, log1p, matrix, lu_solve, mp, mpf, pi, sin, sqrt, tanh
+from mpmath import cos, erf, erfc, expm1, log, log1p, matrix, lu_solve, mp, mpf, pi, sin, sqrt, tanh
 
 mp.dps = 60
 Fn = Callable[[Any], Any]
@@ -93,7 +93,7 @@ def split(name: str, x: Any, bits: int, keep: int) -> None:
 def main() -> None:
     # Not quite symmetric, so that no point of the first guess is 0, where the weight vanishes.
     h = log(mpf(2)) / 2 * mpf("1.001")
-    for bits, n in ((32, 5), (64, 10)):
+    for bits, n in ((32, 6), (64, 11)):
         table("exp: (e^r - 1 - r)/r^2", bits, lambda r: (expm1(r) - r) / r ** 2 if r else mpf(1) / 2,
               lambda r: r ** 2 / abs(expm1(r)) if r else mpf(0), -h, h * mpf("1.003"), n)
     low, high = sqrt(mpf(1) / 2) - 1, sqrt(mpf(2)) - 1
@@ -110,9 +110,15 @@ def main() -> None:
           mpf(10) ** -8, quarter, 3)
     table("cos: (cos(r) - 1 + r^2/2)/r^4 in r^2", 32, lambda z: (cos(sqrt(z)) - 1 + z / 2) / z ** 2,
           lambda z: z ** 2 / cos(sqrt(z)), mpf(10) ** -8, quarter, 3)
-    for bits, keep, keep10 in ((32, 16, 16), (64, 41, 41)):
+    edge, one = mpf("0.875"), mpf(1)
+    for bits, low_n, high_n, top in ((32, 7, 7, 4), (64, 12, 19, 6)):
+        table("erf below 0.875: erf(x)/x - 1 in x^2", bits, lambda z: erf(sqrt(z)) / sqrt(z) - 1,
+              lambda z: sqrt(z) / erf(sqrt(z)), mpf(10) ** -8, edge ** 2, low_n)
+        table("erf above: -log(erfc(x)) in x - 1", bits, lambda u: -log(erfc(one + u)),
+              lambda u: erfc(one + u) / erf(one + u), edge - 1, top - one, high_n)
+    for bits, keep in ((32, 16), (64, 41)):
         split("log 2", log(mpf(2)), bits, keep)
-        split("log10 2", log(mpf(2)) / log(mpf(10)), bits, keep10)
+        split("log10 2", log(mpf(2)) / log(mpf(10)), bits, keep)
         split("1/log 2", 1 / log(mpf(2)), bits, 24 if bits == 32 else 53)
         split("1/log 10", 1 / log(mpf(10)), bits, 24 if bits == 32 else 53)
 

@@ -208,7 +208,8 @@ def work(run: Run, args: argparse.Namespace) -> int:
     if run.losses:
         plot(run.losses, args.out / "loss.png")
         print(f"{done} steps in {seconds:.1f} s, loss {np.mean(run.losses[-100:]):.4f} (mean of the last 100)")
-    print(f"wrote {path} and {args.out / 'loss.png'}")
+        print(f"wrote {args.out / 'loss.png'}")
+    print(f"wrote {path}")
     for i in range(SAMPLES):
         tokens = sample(run.state.params, run.rng, heads=run.config.heads, backend=args.backend)
         print(f"{i + 1:2d}  {''.join(run.alphabet[t] for t in tokens)}")

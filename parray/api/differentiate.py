@@ -39,7 +39,7 @@ def _lambda(f: Callable[..., Any], leaves: Sequence[Tracer], structures: Sequenc
         results, out = results_of(call(f, *args), f"the function given to {what}")
     context.check_regular([r.type for r in results], s, params, what)
     context.settle()
-    return simplify(Lambda(params, tuple(s.stms), tuple(results))), out
+    return simplify(Lambda(params, tuple(s.stms), tuple(results)), keep_branches=True), out
 
 
 def _leaves(values: Sequence[Any], what: str) -> tuple[list[Tracer], list[Tree]]:

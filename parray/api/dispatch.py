@@ -1,11 +1,14 @@
 """The fast path of a call: for each program a function that recognises the arguments it was made for and runs it.
 
     def dispatch(args):
-        a0, a1 = args
-        if type(a0) is not Params: return MISS
-        x0 = a0.w
-        if type(x0) is not ndarray or x0.dtype is not d0 or x0.flags.num & 257 != 257: return MISS
-        ...
+        try:
+            a0, a1 = args
+            if type(a0) is not Params: return MISS
+            x0 = a0.w
+            if type(x0) is not ndarray or x0.dtype is not d0 or x0.flags.num & 257 != 257: return MISS
+            n0, n1 = x0.shape
+            ...
+        except ValueError: return MISS                  # another rank
         r = run((n0, n1), [x0, x1])
         return r[0]
 
@@ -27,7 +30,7 @@ _FLAGS = 0x101                                  # NPY_ARRAY_C_CONTIGUOUS | NPY_A
 
 
 class Static:
-    """A parameter that is a Python value known while tracing."""
+    """A parameter that is a Python value known while tracing: declared static, or left at its default."""
 
     def __init__(self, value: Any):
         self.value = value
@@ -69,7 +72,8 @@ class _Writer:
     def argument(self, name: str, structure: Tree | Static) -> None:
         if isinstance(structure, Static):
             kind, value = structure.key
-            self.miss_if(f"type({name}) is not {self.constant(kind)} or {name} != {self.constant(value)}")
+            same = f"type({name}) is {self.constant(kind)} and {name} == {self.constant(value)}"
+            self.miss_if(f"{name} is not {self.constant(structure)} and not ({same})")
         else:
             self.node(name, structure)
 
@@ -117,12 +121,6 @@ class _Writer:
         if not new:
             self.miss_if(f"{name}.shape != ({''.join(self.dim(d) + ', ' for d in dims)})")
             return
-        if len(dims) > 1 or dims[0] not in new:
-            shape = self.fresh("s")
-            self.lines.append(f"{shape} = {name}.shape")
-        else:
-            shape = f"{name}.shape"
-        self.miss_if(f"{name}.ndim != {len(dims)}" if shape.endswith("shape") else f"len({shape}) != {len(dims)}")
         targets, checks = [], []
         for d in dims:
             target = self.fresh("n")
@@ -131,7 +129,7 @@ class _Writer:
                 checks.append(f"{target} != {self.dim(d)}")
             else:
                 self.sizes[d] = target
-        self.lines.append(f"{''.join(t + ', ' for t in targets)} = {shape}")
+        self.lines.append(f"{''.join(t + ', ' for t in targets)} = {name}.shape")      # ValueError: another rank
         if checks:
             self.miss_if(" or ".join(checks))
 
@@ -177,8 +175,8 @@ def make_dispatcher(program: Program, structures: Sequence[Tree | Static], run: 
         w.argument(name, structure)
     sizes = "".join(w.sizes[s] + ", " for s in program.sizes)
     leaves = [*w.leaves, *(w.constant(a) for a in program.captures)]
-    w.lines.append(f"r = run(({sizes}), [{', '.join(leaves)}])")
-    w.lines.append(f"return {w.result(program.out_tree)}")
-    text = "def dispatch(args):\n" + "".join(f"    {line}\n" for line in w.lines)
+    text = ("def dispatch(args):\n    try:\n        pass\n" + "".join(f"        {line}\n" for line in w.lines)
+            + "    except ValueError: return MISS\n"
+            f"    r = run(({sizes}), [{', '.join(leaves)}])\n    return {w.result(program.out_tree)}\n")
     exec(compile(text, f"<call of {program.name}>", "exec"), w.names)
     return w.names["dispatch"]                                                       # type: ignore[no-any-return]

@@ -82,10 +82,11 @@ class Parallel:
         functools.update_wrapper(self, f)
         self.f = f
         self.backend = backend
-        self.name = name or getattr(f, "__name__", type(f).__name__)
+        self.name = name or str(getattr(f, "__name__", type(f).__name__))
         self.static = static
         self._all_static = static is True
-        self._static = frozenset((static,) if isinstance(static, str) else () if static is True else static)
+        names = () if isinstance(static, bool) else static or ()
+        self._static = frozenset((names,) if isinstance(names, str) else names)
         code = getattr(inspect.unwrap(f), "__code__", None)
         self.loc = Loc(code.co_filename, code.co_firstlineno, self.name) if code else None
         self._read_parameters(f)
@@ -105,6 +106,8 @@ class Parallel:
         self._plain = self.signature is not None and all(
             p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
         self._count = len(parameters) if self._plain else -1
+        self._defaults = {p.name: () if p.kind is p.VAR_POSITIONAL else {} if p.kind is p.VAR_KEYWORD else
+                          _default(p.default) for p in parameters}
         self._annotations = hints.of_function(f)
 
     def __repr__(self) -> str:
@@ -127,32 +130,34 @@ class Parallel:
         return self._slow(args)
 
     def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """One value for each parameter (a tuple for ``*args``, a dict for ``**kwargs``)."""
+        """One value for each parameter (a tuple for ``*args``, a dict for ``**kwargs``); defaults are `Static`."""
         if self.signature is None:
             return (args,)
         try:
-            bound = self.signature.bind(*args, **kwargs)
+            given = self.signature.bind(*args, **kwargs).arguments
         except TypeError as e:
             raise TypeMismatch(f"{self.name}: {e}", user_location()) from None
-        bound.apply_defaults()
-        return tuple(bound.arguments.values())
+        return tuple(given[p] if p in given else self._defaults[p] for p in self._parameters)
 
     def _apply(self, *values: Any) -> Any:
         """The Python function on one value for each parameter."""
+        values = tuple(v.value if isinstance(v, Static) else v for v in values)
         if self._plain:
             return self.f(*values)
         if self.signature is None:
             return self.f(*values[0])
-        bound = inspect.BoundArguments(self.signature, dict(zip(self._parameters, values)))  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self.signature, dict(zip(self._parameters, values)))
         return self.f(*bound.args, **bound.kwargs)
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As part of the function that is being traced."""
         if not any(a is not None for a in self._annotations.values()):
             return self.f(*args, **kwargs)
-        values = self._values(args, kwargs)
+        values = tuple(v.value if isinstance(v, Static) else v for v in self._values(args, kwargs))
         traced = [k for k, p in enumerate(self._parameters) if p not in self._static]
-        structures, leaves, names = [], [], []
+        structures: list[Tree] = []
+        leaves: list[Any] = []
+        names: list[str] = []
         for k in traced:
             column, structure = tree.flatten(values[k])
             structures.append(structure)
@@ -196,6 +201,9 @@ class Parallel:
         traced: list[tuple[int, Tree]] = []
         for k, value in enumerate(values):
             parameter = self._parameters[k]
+            if isinstance(value, Static):
+                structures.append(value)
+                continue
             if parameter in self._static:
                 structures.append(self._static_value(parameter, value))
                 continue
@@ -332,6 +340,15 @@ class Parallel:
         from parray.api.explain import explain
         program = self.program(*args, **kwargs)
         return explain(program, pipeline.stages(program.lam))
+
+
+def _default(value: Any) -> Any:
+    """A parameter's default: known while tracing where it is hashable."""
+    try:
+        hash(value)
+    except TypeError:
+        return value
+    return Static(value)
 
 
 def _placed(error: SizeMismatch) -> SizeMismatch:

@@ -19,7 +19,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from parray import cache, errors
-from parray.backends import intrinsics
+from parray.backends import intrinsics, vecmath
 from parray.backends.source import Writer, elem_name, expr, index_text, literal
 from parray.errors import BackendError, ParrayError
 from parray.kernels import Acc, Buf, For, Heap, KernelProgram, Let, Lit, Par, Ref, Serial, While, mul, walk
@@ -32,6 +32,7 @@ import math
 from numba import njit
 
 from parray.backends.intrinsics import *
+from parray.backends.vecmath import *
 
 
 @njit("{signature}", nogil=True, cache=True, error_model="numpy")
@@ -323,7 +324,7 @@ class CpuExecutable:
         namespace = dict(PLAN_NAMES)
         exec(compile(self.plan_source, f"<plan of {program.name}>", "exec"), namespace)
         self._plan_fn = namespace["plan"]
-        self._fn = cache.load(self.source, "program", depends=(intrinsics,))
+        self._fn = cache.load(self.source, "program", depends=(intrinsics, vecmath))
         self._plans: dict[Any, Plan] = {}
         self._casts = [(k, p.elem.dtype.type) for k, p in enumerate(program.params) if isinstance(p, Ref)]
         self._elems = [r.buf.elem.dtype for r in program.results]
@@ -428,4 +429,3 @@ def _identifiers(source: str) -> set[str]:
 def compile_program(program: KernelProgram, reference: Callable[[Any, Any], Any] | None = None) -> CpuExecutable:
     """Print, compile (or load from the cache) and wrap a program."""
     return CpuExecutable(program, reference)
-

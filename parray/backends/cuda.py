@@ -91,6 +91,7 @@ class Printer:
                     unit.launches += self.par(par)
                 case stms:
                     unit.launches.append(self.one_thread(stms))
+        self.units.drop_unused_lets()
         source = HEADER.format(name=self.program.name) + "\n\n".join(k.text for k in self.kernels)
         return CudaProgram(self.program, source, self.kernels, self.units.host, self.slots, self.partials)
 

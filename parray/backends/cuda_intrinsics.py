@@ -185,8 +185,10 @@ def _libdevice(name: str, arity: int) -> Any:
     return intrinsic((one, two, three)[arity - 1])
 
 
-floor_, ceil_, trunc_, rint_, sqrt_, fabs_, exp2_, cbrt_ = (
-    _libdevice(n, 1) for n in ("floor", "ceil", "trunc", "rint", "sqrt", "fabs", "exp2", "cbrt"))
+floor_, ceil_, trunc_, rint_, sqrt_, fabs_, cbrt_ = (
+    _libdevice(n, 1) for n in ("floor", "ceil", "trunc", "rint", "sqrt", "fabs", "cbrt"))
+exp_, exp2_, expm1_, log_, log2_, log10_, log1p_, tanh_, erf_, sin_, cos_ = (       # as in `vecmath`
+    _libdevice(n, 1) for n in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "sin", "cos"))
 copysign_, _frem, pow_f = (_libdevice(n, 2) for n in ("copysign", "fmod", "pow"))
 fma_ = _libdevice("fma", 3)
 fmod_f = _frem

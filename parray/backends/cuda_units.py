@@ -110,7 +110,6 @@ class Units:
         self.counter = 0
         self.host = self.block(program.body)
         self.shared = self._shared()
-        self._drop_unused_lets()
 
     def is_known(self, e: Expr) -> bool:
         m = Mentions()
@@ -191,15 +190,15 @@ class Units:
         private = self.fixed | set(self.lets) | {"thread", "threads", "lane"}
         return [n for n, times in count.items() if n not in private and (times > 1 or n in self.reads)]
 
-    def _drop_unused_lets(self) -> None:
-        """Keep those of the host's lets that its own control needs."""
+    def drop_unused_lets(self) -> None:
+        """Keep those of the host's lets that its own control and the launches need; call it when these are there."""
         m = Mentions()
         for s in _host_statements(self.host):
             match s:
-                case Unit(stms=[Par(n=n)]) if self.is_known(n):
-                    m.expr(n)
-                case Unit(stms=[Par(fold=[For(n=n)])]) if self.is_known(n):
-                    m.expr(n)
+                case Unit(launches=launches):
+                    for launch in launches:
+                        if launch.extent is not None:
+                            m.expr(launch.extent)
                 case HostFor(n=n):
                     m.expr(n)
                 case HostIf(cond=cond) | HostWhile(cond=cond):

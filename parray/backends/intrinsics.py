@@ -37,14 +37,14 @@ class Buffer(types.Type):
 
 
 @register_model(Buffer)
-class BufferModel(models.PrimitiveModel):                                       # type: ignore[misc]
+class BufferModel(models.PrimitiveModel):
     """A buffer is a plain pointer to machine code."""
     def __init__(self, dmm: Any, fe_type: Buffer):
         super().__init__(dmm, fe_type, dmm[fe_type.elem].get_data_type().as_pointer())
 
 
 @infer_global(operator.getitem)
-class GetBuffer(AbstractTemplate):                                              # type: ignore[misc]
+class GetBuffer(AbstractTemplate):
     """The type of ``b[i]``."""
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Buffer) and isinstance(args[1], types.Integer):
@@ -53,7 +53,7 @@ class GetBuffer(AbstractTemplate):                                              
 
 
 @infer_global(operator.setitem)
-class SetBuffer(AbstractTemplate):                                              # type: ignore[misc]
+class SetBuffer(AbstractTemplate):
     """The type of ``b[i] = x``."""
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Buffer) and isinstance(args[1], types.Integer):
@@ -536,4 +536,4 @@ def _libm(name: str) -> Any:
     return op
 
 
-exp2_, cbrt_ = _libm("exp2"), _libm("cbrt")
+cbrt_ = _libm("cbrt")

@@ -45,11 +45,13 @@ class Assembled:
         return _first(r"\.entry\s+(\w+)", self.ptx)
 
 
+@cache
 def require() -> None:
     """Raise BackendError where a kernel cannot be compiled and assembled here."""
     if importlib.util.find_spec("numba_cuda") is None:
         raise BackendError(f"the cuda backend needs the package numba-cuda; {ADVICE}")
     ptxas()
+    to_ptx(lambda: None, Kernel("nothing", (), "", 1), (9, 0))          # needs its libraries, found only when used
 
 
 @cache
@@ -89,7 +91,7 @@ def to_ptx(function: Any, kernel: Kernel, cc: tuple[int, int]) -> str:
     except (CudaSupportError, NvvmError, OSError, ImportError, RuntimeError) as error:
         if "DynamicLib" not in type(error).__name__ and not isinstance(error, (CudaSupportError, ImportError, OSError)):
             raise
-        raise BackendError(f"the cuda backend cannot compile here ({error}); it needs the packages nvidia-nvvm and "
+        raise BackendError(f"the cuda backend cannot compile here ({str(error).strip()}); it needs the packages nvidia-nvvm and "
                            f"nvidia-cuda-nvrtc: {ADVICE}") from error
     return str(text)
 

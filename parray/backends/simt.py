@@ -15,7 +15,7 @@ import numpy as np
 
 from parray.backends.cuda_host import Kernel
 from parray.prims import TABLE, convert
-from parray.types import SCALAR_TYPES, ScalarType, f64, i64
+from parray.types import SCALAR_TYPES, ScalarType, f64, i64, u64
 
 GARBAGE = 0xA5
 Access = tuple[int, int, int]                     # block, thread, number of barriers passed
@@ -174,7 +174,9 @@ def _elem(value: Any) -> Any:
     """A Python number as the NumPy scalar the kernel means."""
     if isinstance(value, (bool, np.generic)):
         return np.bool_(value) if isinstance(value, bool) else value
-    return i64.dtype.type(value) if isinstance(value, int) else f64.dtype.type(value)
+    if isinstance(value, int):
+        return (i64 if value < 1 << 63 else u64).dtype.type(value)
+    return f64.dtype.type(value)
 
 
 def _prim(name: str) -> Callable[..., Any]:
@@ -200,8 +202,9 @@ class _Cast:
 
 _HELPERS = {"sum_": "add", "product_": "mul", "fmax": "max", "fmin": "min", "select": "select", "fabs_": "abs",
             "rint_": "round", "invert_": "not", "copysign_": "copysign", "fma_": "fma"}
-_HELPERS |= {f"{n}_": n for n in ("sqrt", "floor", "ceil", "trunc", "exp2", "cbrt", "neg", "add", "sub", "mul", "and",
-                                  "or", "xor")}
+_HELPERS |= {f"{n}_": n for n in ("sqrt", "floor", "ceil", "trunc", "cbrt", "neg", "add", "sub", "mul", "and", "or",
+                                  "xor", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh",
+                                  "erf", "sin", "cos")}
 _HELPERS |= {f"{n}_{k}": n for n in ("floordiv", "mod", "quot", "fmod", "pow", "max", "min", "abs", "sign")
              for k in "iuf"}
 

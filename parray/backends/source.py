@@ -12,12 +12,13 @@ from typing import Any
 from parray.kernels import Apply, Assign, Check, Expr, For, If, Let, Lit, Load, Ref, Store, While
 from parray.types import ScalarType, f64, i64
 
-_MATH = {"exp": "math.exp", "expm1": "math.expm1", "log": "math.log", "log2": "math.log2", "log10": "math.log10",
-         "log1p": "math.log1p", "sin": "math.sin", "cos": "math.cos", "tan": "math.tan", "asin": "math.asin",
-         "acos": "math.acos", "atan": "math.atan", "sinh": "math.sinh", "cosh": "math.cosh", "tanh": "math.tanh",
-         "asinh": "math.asinh", "acosh": "math.acosh", "atanh": "math.atanh", "erf": "math.erf", "erfc": "math.erfc",
-         "exp2": "exp2_", "cbrt": "cbrt_", "atan2": "math.atan2", "hypot": "math.hypot"}
-_UNARY = {"sqrt": "sqrt_", "floor": "floor_", "ceil": "ceil_", "trunc": "trunc_", "round": "rint_", "abs": "fabs_"}
+# Functions from numba, whose results are cast because f32 may have become f64.
+_MATH = {n: f"math.{n}" for n in ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc",
+                                  "atan2", "hypot")}
+# Functions of each target, in the operand's own type.
+_UNARY = {"round": "rint_", "abs": "fabs_"} | {
+    n: f"{n}_" for n in ("sqrt", "floor", "ceil", "trunc", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
+                         "tanh", "erf", "sin", "cos", "cbrt")}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _LOGIC = {"and": "&", "or": "|", "xor": "^"}
 
@@ -71,8 +72,6 @@ def _apply(e: Apply) -> str:
     t = e.args[0].elem
     if e.prim == "convert":
         return _convert(args[0], t, e.elem)
-    if e.prim == "stop":                                            # it concerned differentiation alone
-        return args[0]
     if e.prim == "select":
         return f"select({', '.join(args)})"
     if e.prim in _COMPARE:

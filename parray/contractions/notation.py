@@ -19,7 +19,7 @@ from parray.ir import Const, Lambda, Monoid, Op, Stm, Var
 from parray.soacs import Contract, Index, Iota, Prim, Replicate, Screma, Transpose
 
 Known = Mapping[Var, Op]
-_TERM = 16                      # the most operations in a term: more than indexing and padding need
+_TERM = 64                      # the most operations in a term: more than indexing and padding need
 
 
 class Axis:

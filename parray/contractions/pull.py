@@ -64,13 +64,13 @@ def worth_it(found: Found) -> bool:
     out = found.out
     everything = set(out) | set(summed)
     for factor in (x, y):
-        axes, computed = set(factor.axes), isinstance(factor, Term)
+        axes = set(factor.axes)
         if len(axes) < len(factor.axes) or not axes <= everything or not axes >= set(summed):
             return False
         paths = [leaf.path for leaf in leaves(factor) if leaf.path]
-        if (computed or paths) and axes == everything or found.path and any(p[0] is found.path[0] for p in paths):
+        if found.path and any(path[0] is found.path[0] for path in paths):
             return False
-        if computed and found.path and is_matrix_product(found, out[1:]):
+        if (paths or isinstance(factor, Term)) and (axes == everything or is_matrix_product(found, out[1:])):
             return False                                            # better written out anew for each iteration
     if not set(out) <= set(x.axes) | set(y.axes) or len(set(out)) < len(out):
         return False

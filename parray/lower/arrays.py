@@ -130,5 +130,3 @@ def _assert(op: Assert, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     ok = lw.scalar(op.cond)
     lw.fail(Apply("not", (ok,), bool_), op.message, op.error)
     return []
-
-

@@ -148,5 +148,3 @@ def _dot(nest: Nest, lw: Lowering) -> Expr:
             _sum_block(nest, lw, {}, first, total, b)
     lw.emit(par)
     return total
-
-

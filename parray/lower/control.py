@@ -116,5 +116,3 @@ def _cond(op: Cond, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
         branches.append(code)
     lw.emit(If(pred, branches[0], branches[1]))
     return outs
-
-

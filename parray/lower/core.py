@@ -125,14 +125,14 @@ class Lowering:
             self.host, self.private = old
 
     def size(self, s: Any) -> Expr:
-        return Lit(int(s)) if isinstance(s, int) else self.env[s]       # type: ignore[no-any-return]
+        return Lit(int(s)) if isinstance(s, int) else self.env[s]
 
     def val(self, a: Atom) -> Val:
         return Lit(a.value, a.elem) if isinstance(a, Const) else self.env[a]
 
     def scalar(self, a: Atom) -> Expr:
         v = self.val(a)
-        return self.let(v.load()) if isinstance(v, (Arr, Lazy)) else v  # type: ignore[no-any-return]
+        return self.let(v.load()) if isinstance(v, (Arr, Lazy)) else v
 
     def shape(self, t: Type) -> tuple[Expr, ...]:
         return tuple(self.size(s) for s in t.shape)
@@ -211,7 +211,7 @@ class Lowering:
         wanted: dict[Var, Dest] = {}
         for r, d in zip(lam.results, dests):
             if d is not None and r in made and r not in wanted and (d.acc is None or uses.count[r] == 1):
-                wanted[r] = d                                           # type: ignore[index]
+                wanted[r] = d
         outer_owned, self.owned = self.owned, set(owned)
         for k, stm in enumerate(lam.stms):
             self.loc = stm.loc

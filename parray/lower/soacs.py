@@ -35,7 +35,7 @@ def lifted_prim(op: Lambda) -> str | None:
 
 def plain(v: Val) -> Expr:
     """A scalar value as an expression."""
-    return v.load() if isinstance(v, (Arr, Lazy)) else v                # type: ignore[no-any-return]
+    return v.load() if isinstance(v, (Arr, Lazy)) else v
 
 
 # --- accumulators ----------------------------------------------------------------------------------------------------
@@ -356,5 +356,3 @@ def _moved(lw: Lowering, v: Val, t: Type) -> Val:
     fresh = lw.alloc(t)
     lw.copy(Dest(fresh), v)
     return fresh
-
-

@@ -23,10 +23,12 @@ _RULES = (*scalars.RULES, *arrays.RULES, *soacs.RULES, *inputs.RULES)
 _ROUNDS = 12
 
 
-def simplify(lam: Lambda) -> Lambda:
-    """The lambda after all rules, again and again until none applies."""
+def simplify(lam: Lambda, keep_branches: bool = False) -> Lambda:
+    """The lambda after all rules, again and again until none applies.  ``keep_branches``, for what is differentiated
+    afterwards: no branch becomes a select, whose side not taken could give 0 * inf to the derivative."""
+    rules = [r for r in _RULES if r is not soacs.cheap_branches] if keep_branches else _RULES
     for _ in range(_ROUNDS):
-        engine = Simplifier(_RULES)
+        engine = Simplifier(rules)
         new = remove_dead(engine.top(lam))
         if not engine.changed and new is lam:
             break

@@ -191,6 +191,39 @@ def reshape_of_constant(op: Reshape, s: Simplifier) -> Op | None:
     return Replicate(op.shape[0], x)
 
 
+def _without_ones(shape: Sequence[Any]) -> list[Any]:
+    return [n for n in shape if n != 1]
+
+
+@rule(Index)
+def index_of_unit_reshape(op: Index, s: Simplifier) -> Op | Sequence[Atom] | None:
+    """(reshape x to [1, n, 1, m])[0, i]  =>  reshape x[i] to [1, m]  where only dimensions of size 1 come and go"""
+    made = s.producer(op.x)
+    if not isinstance(made, Reshape) or not op.safe or _without_ones(made.shape) != _without_ones(made.x.type.shape):
+        return None
+    k = len(op.indices)
+    wanted = [i for i, n in zip(op.indices, made.shape) if n != 1]
+    indices: list[Atom] = []
+    shape = made.x.type.shape
+    while len(indices) < len(shape) and (wanted or shape[len(indices)] == 1):
+        indices.append(Const(0, i64) if shape[len(indices)] == 1 else wanted.pop(0))
+    row: Atom = s.emit1(Index(made.x, tuple(indices), True)) if indices else made.x
+    return [reshaped(row, made.shape[k:], s)]
+
+
+def reshaped(x: Atom, shape: tuple[Any, ...], s: Simplifier) -> Atom:
+    """``x``, which may be a scalar, with dimensions of size 1 put in or taken out."""
+    if x.type.shape == shape:
+        return x
+    if not shape:
+        return s.emit1(Index(x, (Const(0, i64),) * x.type.rank, True))      # type: ignore[arg-type]
+    if x.type.is_scalar:
+        for n in reversed(shape):
+            x = s.emit1(Replicate(n, x))
+        return x
+    return s.emit1(Reshape(x, shape))                               # type: ignore[arg-type]
+
+
 @rule(Concat)
 def concat_of_one(op: Concat, s: Simplifier) -> Op | Sequence[Atom] | None:
     """concat x  =>  x;  empty parts are dropped"""
@@ -217,6 +250,6 @@ def certain_assertion(op: Assert, s: Simplifier) -> Sequence[Atom] | None:
 
 
 RULES = (index_in_range, index_of_iota, index_of_replicate, index_of_index, index_of_transpose, index_of_slice,
-         index_of_concat, whole_slice, slice_of_slice, slice_of_replicate, identity_transpose, transpose_of_transpose,
+         index_of_unit_reshape, index_of_concat, whole_slice, slice_of_slice, slice_of_replicate, identity_transpose, transpose_of_transpose,
          transpose_of_replicate, identity_reshape, reshape_of_reshape, reshape_of_constant, concat_of_one,
          concat_of_concat, certain_assertion)

@@ -106,8 +106,9 @@ class Ranges:
                     return (all if upper == (op.prim == "max") else any), [self.form(a) for a in op.args]
                 case "select":
                     return all, [self.form(a) for a in op.args[1:]]
-                case "mod" if upper and self.at_most(1, op.args[1]):
-                    return any, [add(self.form(op.args[1]), {None: -1})]
+                case "mod" if upper:
+                    most = add(self.form(op.args[1]), {None: -1})
+                    return any, [most] if self.at_least_zero(most, depth - 1) else []
         if v in self.extents:
             return any, [add(self.form(self.extents[v]), {None: -1}) if upper else {}]
         return any, []

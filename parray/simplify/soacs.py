@@ -4,9 +4,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Sequence
 
-from parray.ir import Atom, Const, Lambda, Op, Var
+from parray.ir import Atom, Const, Lambda, Monoid, Op, Stm, Var
 from parray.simplify.engine import Simplifier, rule
-from parray.soacs import Cond, Index, Loop, Prim, Replicate, Scatter, Screma, While
+from parray.simplify.keys import lambda_key
+from parray.soacs import Cond, Index, Loop, Prim, Replicate, Reshape, Scatter, Screma, While
 from parray.types import Type, i64
 
 _CHEAP = 8                      # a branch of at most this many scalar primitives is computed rather than jumped to
@@ -33,6 +34,34 @@ def input_twice(op: Any, s: Simplifier) -> Op | None:
             s.env[p] = first[x]
             again.add(k)
     return without_inputs(op, again) if again else None
+
+
+@rule(Screma, Scatter, early=True)
+def input_of_unit_reshape(op: Any, s: Simplifier) -> Op | None:
+    """map (\\r -> e) (reshape x to [n, 1, m])  =>  map (\\q -> e[reshape q to [1, m] / r]) x  where x is [n, m]"""
+    for k, x in enumerate(op.xs):
+        made, p = s.producer(x), op.lam.params[k]
+        if not isinstance(made, Reshape) or made.x.type.shape[0] != op.n or not _only_ones(made):
+            continue
+        q = Var(made.x.type.row(), p.hint)
+        stms, row = [], q
+        for n in reversed(p.type.shape) if q.type.is_scalar else ():
+            stms.append(Stm((Var(row.type.array_of(n)),), Replicate(n, row), s.loc))
+            row = stms[-1].vars[0]
+        if not q.type.is_scalar:
+            stms.append(Stm((Var(p.type, p.hint),), Reshape(q, p.type.shape), s.loc))
+        s.env[p] = stms[-1].vars[0]
+        params = (*op.lam.params[:k], q, *op.lam.params[k + 1:])
+        lam = Lambda(params, (*stms, *op.lam.stms), op.lam.results)
+        new: Op = dataclasses.replace(op, xs=(*op.xs[:k], made.x, *op.xs[k + 1:]), lam=lam)
+        return new
+    return None
+
+
+def _only_ones(op: Reshape) -> bool:
+    """Whether the reshape adds and removes dimensions of size 1 behind the first, and does nothing else."""
+    old, new = op.x.type.shape, op.shape
+    return old[0] == new[0] and [n for n in old[1:] if n != 1] == [n for n in new[1:] if n != 1]
 
 
 def without_inputs(op: Any, drop: set[int]) -> Any:
@@ -67,6 +96,27 @@ def trivial_result(op: Screma, s: Simplifier) -> Sequence[Atom] | None:
     if rest.results or s.may_fail(op):
         outs.update(zip(kept, s.emit(dataclasses.replace(op, lam=rest), "v")))
     return [outs[k] if k in outs else outs[first[r]] for k, r in enumerate(lam.results)]
+
+
+@rule(Screma)
+def operator_twice(op: Screma, s: Simplifier) -> Sequence[Atom] | None:
+    """screma (\\x -> e, e) (reduce f) (reduce f) xs  =>  r, r  where r = screma (\\x -> e) (reduce f) xs"""
+    first: dict[Any, int] = {}                                      # the place of each operator's first result
+    same: list[int] = []                                            # for every result, the one it is equal to
+    kept: list[list[Monoid]] = [[], []]
+    for k, (m, operands) in enumerate(zip(op.scans + op.reds, op.groups(op.lam.results))):
+        scan = k < len(op.scans)
+        start = first.setdefault((scan, lambda_key(m.op), m.ne, operands), len(same))
+        if start == len(same):
+            kept[not scan].append(m)
+        same += range(start, start + m.width)
+    if all(k == other for k, other in enumerate(same)):
+        return None
+    same += range(len(same), len(op.lam.results))
+    places = sorted(set(same))
+    lam = Lambda(op.lam.params, op.lam.stms, tuple(op.lam.results[k] for k in places))
+    outs = s.emit(Screma(op.n, op.xs, lam, *map(tuple, kept)), "v")
+    return [outs[places.index(k)] for k in same]
 
 
 @rule(Screma)
@@ -194,5 +244,6 @@ def equal_results(op: Cond, s: Simplifier) -> Sequence[Atom] | None:
     return [x if k in same else next(rest) for k, (x, _) in enumerate(pairs)]
 
 
-RULES = (input_of_replicate, input_twice, trivial_result, empty_map, single_map, empty_scatter, empty_loop,
-         single_loop, constant_carried, constant_carried_while, decided_branch, cheap_branches, equal_results)
+RULES = (input_of_replicate, input_twice, input_of_unit_reshape, trivial_result, operator_twice, empty_map,
+         single_map, empty_scatter, empty_loop, single_loop, constant_carried, constant_carried_while, decided_branch,
+         cheap_branches, equal_results)

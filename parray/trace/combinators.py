@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from parray import builder, tree
-from parray.errors import SizeMismatch, TypeMismatch
+from parray.errors import TypeMismatch
 from parray.ir import Atom, Const, Lambda, Monoid, Var, resolve
 from parray.prims import TABLE
 from parray.soacs import Assert, Iota, Prim, Scatter, Screma
@@ -177,8 +177,8 @@ def is_commutative(lam: Lambda) -> bool:
     return True
 
 
-def _with_operator(xs: Any, op: Any, ne: Any, what: str, commutative: bool = False) -> tuple[list[Atom], Tree, Any,
-                                                                                            Monoid]:
+def _with_operator(xs: Any, op: Any, ne: Any, what: str, commutative: bool = False
+                   ) -> tuple[list[Atom], Tree, Any, Monoid]:
     leaves, (structure,), n = inputs([xs], what)
     m = monoid(op, ne, [x.type.row() for x in leaves], structure, what, commutative)
     return leaves, structure, n, m
@@ -283,7 +283,7 @@ def _as_place(i: Atom) -> Atom:
 
 
 def scatter(dest: Any, indices: Any, values: Any) -> Any:
-    """A copy of ``dest`` with ``out[indices[j]] = values[j]``; places outside are dropped, of equal ones the last stays.
+    """A copy of ``dest`` with ``out[indices[j]] = values[j]``; places outside are dropped, the last of equals stays.
 
     For two or more dimensions ``indices`` is a tuple of arrays."""
     return _write(dest, indices, values, "pa.scatter")
@@ -360,5 +360,3 @@ def assert_(condition: Any, message: str = "assertion failed", *values: Any) -> 
     if any(a.type.rank for a in atoms):
         raise TypeMismatch("pa.assert_ shows scalars only", builder.here())
     builder.emit(Assert(builder.convert(ok.atom, bool_), message, atoms, "AssertionFailed"))
-
-

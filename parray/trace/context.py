@@ -2,8 +2,8 @@
 
 Every dimension of an argument starts as a size of its own (or as the one its annotation names).  Where the function
 needs two sizes equal (`unify`), the variables of arguments are made one and the function is traced anew from the start
-with that knowledge, so a finished graph has one variable for each size.  Sizes that cannot be compared while tracing are
-compared by an `Assert` at run time.
+with that knowledge, so a finished graph has one variable for each size.  Sizes that cannot be compared while tracing
+are compared by an `Assert` at run time.
 
 Sizes computed inside a lambda, and checks that depend on sizes alone, are moved out of it when it is closed (`hoist`):
 the type of ``map(lambda row: row[1:], xs)`` names the size ``max(n - 1, 0)``, which must be known outside.
@@ -40,6 +40,7 @@ class Trace:
     nonneg: set[Var] = field(default_factory=set)                                # i64 values known to be >= 0
     below: dict[Var, Any] = field(default_factory=dict)                          # ... and < this size
     counting: dict[Var, Any] = field(default_factory=dict)                       # arrays of such values
+    clipped: dict[Var, Any] = field(default_factory=dict)                        # max(p, 0): p
     opened: dict[Scope, Loc | None] = field(default_factory=dict)
 
 
@@ -165,7 +166,7 @@ def fit(x: Atom, shape: Sequence[Any]) -> Atom:
     out = builder.emit1(Reshape(x, tuple(shape)))                                    # type: ignore[arg-type]
     trace = current()
     if x in trace.counting:
-        trace.counting[out] = trace.counting[x]                                      # type: ignore[index]
+        trace.counting[out] = trace.counting[x]
     return out
 
 
@@ -184,10 +185,25 @@ def at_least_zero(size: Any) -> Any:
     """``max(size, 0)``, as a size."""
     if is_nonneg(size):
         return size
+    size = _unclipped(size)
     out = builder.size_prim("max", size, 0)
     if isinstance(out, Var):
         current().nonneg.add(out)
+        current().clipped[out] = size
     return out
+
+
+def _unclipped(size: Any) -> Any:
+    """``p - k`` for ``max(p, 0) - k``, k >= 0: clipped at 0 they are equal, and this form is the canonical one."""
+    poly = dict(builder._poly(size))
+    k = -poly.pop((), 0)
+    clipped = current().clipped
+    if k < 0 or len(poly) != 1:
+        return size
+    ((mono, coefficient),) = poly.items()
+    if coefficient != 1 or len(mono) != 1 or mono[0] not in clipped:
+        return size
+    return builder.size_sub(clipped[mono[0]], k)
 
 
 def smaller(a: Any, b: Any) -> Any:
@@ -276,5 +292,5 @@ def check_regular(types: Sequence[Type], s: Scope, params: Sequence[Var], what: 
     bound = set(params) | {v for stm in s.stms for v in stm.vars}
     for t in types:
         if any(resolve(v) in bound for v in size_vars(t)):
-            raise SizeMismatch(f"the arrays that {what} gives would have different sizes: a size depends on the element",
-                               builder.here())
+            raise SizeMismatch(f"the arrays that {what} gives would have different sizes: a size depends on the "
+                               "element", builder.here())

@@ -12,12 +12,11 @@ import numpy as np
 
 from parray import builder, tree
 from parray.errors import TypeMismatch
-from parray.ir import Atom, Const, Lambda, Stm, Var, resolve, size_atom
+from parray.ir import Atom, Lambda, Stm, Var, resolve, size_atom
 from parray.soacs import Cond, Loop, While
 from parray.trace import context
 from parray.trace.combinators import call, inputs, rebuild
 from parray.trace.elementwise import describe, lift, to_type
-from parray.trace.indexing import wrap
 from parray.trace.promote import can_coerce, common_type, convert
 from parray.trace.tracer import Tracer
 from parray.trace.views import as_size
@@ -183,5 +182,3 @@ def foldl(f: Callable[[Any, Any], Any], init: Any, xs: Any) -> Any:
 def foldr(f: Callable[[Any, Any], Any], init: Any, xs: Any) -> Any:
     """``acc = f(x, acc)`` for each element from right to left, one after the other."""
     return _fold(lambda acc, x: f(x, acc), init, xs, "pa.foldr", True)
-
-

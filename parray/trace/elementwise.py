@@ -7,6 +7,7 @@ when a call then comes with a 1, `parray.api` traces anew with that 1 as a const
 """
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -21,8 +22,7 @@ from parray.types import ScalarType, Type, bool_, f64, i8, i64, scalar_type
 
 _SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": builder.size_add, "sub": builder.size_sub, "mul": builder.size_mul,
-    **{name: (lambda a, b, name=name: builder.size_prim(name, a, b))
-       for name in ("floordiv", "mod", "max", "min")}}
+    **{name: partial(builder.size_prim, name) for name in ("floordiv", "mod", "max", "min")}}
 _BOOL_MEANING = {"add": "or", "mul": "and"}
 _INTEGRAL = ("floor", "ceil", "trunc", "round")
 _COMPARISONS = {"eq": False, "ne": True, "lt": None, "le": None, "gt": None, "ge": None}
@@ -135,8 +135,8 @@ def note_element(xs: Atom, element: Atom) -> None:
     trace = context.current()
     if xs in trace.counting and isinstance(element, Var):
         trace.nonneg.add(element)
-        if trace.counting[xs] is not None:                                           # type: ignore[index]
-            trace.below[element] = trace.counting[xs]                                # type: ignore[index]
+        if trace.counting[xs] is not None:
+            trace.below[element] = trace.counting[xs]
 
 
 def broadcast_to(x: Atom, shape: tuple[Any, ...]) -> Atom:

@@ -5,7 +5,7 @@ from typing import Any, Callable
 
 from parray.errors import TypeMismatch
 from parray.prims import TABLE
-from parray.trace.elementwise import apply, where
+from parray.trace.elementwise import apply
 
 
 def _function(name: str, shown: str = "") -> Callable[..., Any]:
@@ -40,4 +40,4 @@ shl, shr = (_function(n) for n in ("shl", "shr"))
 __all__ = [n for n in ("add sub mul div floordiv mod quot fmod neg abs sign pow fma sqrt rsqrt cbrt exp exp2 expm1 log "
                        "log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh atan2 hypot erf "
                        "erfc floor ceil trunc round copysign eq ne lt le gt ge isnan isinf isfinite not_ and_ or_ xor "
-                       "shl shr where").split()]
+                       "shl shr").split()]

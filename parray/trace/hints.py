@@ -10,6 +10,7 @@ A parameter's element type binds.  In a record only its kind does: one record cl
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
 from dataclasses import dataclass
 from functools import cache
@@ -30,9 +31,14 @@ class Wanted:
 ANYTHING = Wanted()
 
 
-def _evaluate(text: str, names: dict[str, Any]) -> Any:
+def _evaluate(said: Any, names: dict[str, Any]) -> Any:
+    """An annotation, evaluated where it is text."""
+    if isinstance(said, typing.ForwardRef):                                          # as named tuples have
+        said = said.__forward_arg__
+    if not isinstance(said, str):
+        return said
     try:
-        return eval(text, names)                                                     # the user's own annotation
+        return eval(said, names)                                                     # the user's own annotation
     except Exception:                                                                # names only a type checker knows
         return None
 
@@ -54,18 +60,17 @@ def of_function(f: Callable[..., Any]) -> dict[str, Any]:
     f = inspect.unwrap(f)
     found = getattr(f, "__annotations__", {})
     names = _namespace(f)
-    return {k: _evaluate(v, names) if isinstance(v, str) else v for k, v in found.items() if k != "return"}
+    return {k: _evaluate(v, names) for k, v in found.items() if k != "return"}
 
 
 @cache
 def _of_class(cls: Any) -> dict[str, Any]:
     """The annotations of a class's fields."""
-    import sys
     out: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         names = dict(vars(sys.modules.get(base.__module__, typing)))
         for k, v in base.__dict__.get("__annotations__", {}).items():
-            out[k] = _evaluate(v, names) if isinstance(v, str) else v
+            out[k] = _evaluate(v, names)
     return out
 
 

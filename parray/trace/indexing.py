@@ -19,7 +19,7 @@ from parray.errors import BoundsError, TraceError, TypeMismatch
 from parray.ir import Atom, Const, Var, as_size, resolve, size_atom
 from parray.soacs import Slice
 from parray.trace import context
-from parray.trace.elementwise import broadcast_shapes, broadcast_to, elementwise, is_array_like, lift, note_element
+from parray.trace.elementwise import broadcast_shapes, broadcast_to, is_array_like, lift, note_element
 from parray.trace.tracer import Tracer
 from parray.trace.views import permute, reshape_atom
 from parray.types import i64

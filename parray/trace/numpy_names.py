@@ -163,12 +163,13 @@ _NUMPY: dict[str, Callable[..., Any]] = {
 
 def call_function(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What a NumPy function means when an argument is a tracer."""
-    meaning = _NUMPY.get(function.__name__)
-    if meaning is None or getattr(np, function.__name__, None) is not function:
-        raise TraceError(f"np.{function.__name__} is not available on traced values", builder.here())
+    name = str(function.__name__)
+    meaning = _NUMPY.get(name)
+    if meaning is None or getattr(np, name, None) is not function:
+        raise TraceError(f"np.{name} is not available on traced values", builder.here())
     try:
         return meaning(*args, **kwargs)
     except TypeError as e:
         if type(e) is TypeError and "argument" in str(e):
-            raise TraceError(f"np.{function.__name__} on traced values: {e}", builder.here()) from None
+            raise TraceError(f"np.{name} on traced values: {e}", builder.here()) from None
         raise

@@ -190,6 +190,7 @@ def size_value(size: Any) -> Any:
 def _binary(name: str, reflected: bool = False) -> Any:
     def method(self: Tracer, other: Any) -> Any:
         from parray.trace.elementwise import apply, is_operand
+        self.atom
         if not is_operand(other):
             return NotImplemented
         return apply(name, other, self) if reflected else apply(name, self, other)
@@ -199,6 +200,7 @@ def _binary(name: str, reflected: bool = False) -> Any:
 def _unary(name: str) -> Any:
     def method(self: Tracer) -> Any:
         from parray.trace.elementwise import apply
+        self.atom
         return apply(name, self)
     return method
 

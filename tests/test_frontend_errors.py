@@ -1,0 +1,171 @@
+"""What cannot be traced says so, with the user's line and what to write instead; leaks are found."""
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+import parray as pa
+from parray import parallel
+
+X = np.arange(4.0)
+
+
+def _if(x: Any) -> Any:
+    return x if x[0] > 0 else -x
+
+
+def _while(x: Any) -> Any:
+    while pa.sum(x) > 0:
+        x = x - 1
+    return x
+
+
+def _for(x: Any) -> Any:
+    return [v for v in x]
+
+
+def _assign(x: Any) -> Any:
+    x[0] = 1
+    return x
+
+
+def _in(x: Any) -> Any:
+    return 3 in x
+
+
+CANNOT: list[tuple[Callable[[Any], Any], str]] = [
+    (_if, "use pa.cond or pa.where"), (_while, "pa.while_loop"), (_for, "use pa.map"), (_assign, "pa.update"),
+    (lambda x: x[0] and x[1], "instead of and"), (lambda x: int(x[0]), "pa.i64"), (lambda x: float(x[0]), "pa.f64"),
+    (lambda x: range(x.shape[0]), "pa.loop"), (lambda x: len(x), "x.shape"), (_in, "pa.any"),
+    (lambda x: np.asarray(x), "cannot become a NumPy array"), (lambda x: x.item(), "item"),
+    (lambda x: np.linalg.norm(x), "norm is not available"), (lambda x: np.add(x, x, where=x > 0), "where=..."),
+]
+
+
+@pytest.mark.parametrize("f, message", CANNOT)
+def test_what_cannot_be_traced(f: Callable[[Any], Any], message: str, backend: str) -> None:
+    with pytest.raises(pa.TraceError, match=message) as e:
+        parallel(f)(X)
+    code = f.__code__
+    assert e.value.loc is not None and e.value.loc.file == code.co_filename
+    assert e.value.loc.line >= code.co_firstlineno
+    assert isinstance(e.value, TypeError)
+
+
+MISMATCHES: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda x: pa.cond(x[0] > 0, lambda: x[0], lambda: x[1] > 0), r"f64 and bool"),
+    (lambda x: pa.cond(x[0] > 0, lambda: x, lambda: (x, x)), "branches of pa.cond differ"),
+    (lambda x: pa.cond(x[0] > 0, lambda: x, lambda: x[0]), "must have one type"),
+    (lambda x: pa.cond(x, lambda: x, lambda: x), "takes a truth value"),
+    (lambda x: pa.loop(3, lambda i, c: (c, c), 0.0), "carries"),
+    (lambda x: pa.loop(3, lambda i, c: pa.f32(c), x[0]), "what the body of pa.loop gives is"),
+    (lambda x: pa.loop(3, lambda i, c: x, x[0]), "is needed"),
+    (lambda x: pa.while_loop(lambda c: c, lambda c: c, x[0]), "not a truth value"),
+    (lambda x: pa.reduce(lambda a, b: a > b, 0, x), "result of the operator of pa.reduce"),
+    (lambda x: pa.reduce(lambda a, b: (a, b), 0, x), "the operator of pa.reduce gives"),
+    (lambda x: pa.reduce(pa.add, (0, 0), x), "the neutral element of pa.reduce is"),
+    (lambda x: pa.reduce(pa.add, 0.5, pa.iota(3)), "neutral element 0.5"),
+    (lambda x: pa.scan(pa.add, x, x), "neutral element"),
+    (lambda x: pa.map(lambda v: v, x[0]), "pa.map takes an array"),
+    (lambda x: pa.map(lambda v: "text", x), "the function given to pa.map returns"),
+    (lambda x: pa.map(3, x), "a function is needed"),
+    (lambda x: pa.map2(pa.add, x), "pa.map2 takes 2 arrays"),
+    (lambda x: pa.scatter(x, x, x), "integer arrays"),
+    (lambda x: pa.scatter(x, pa.iota(4), (x, x)), "the values are"),
+    (lambda x: pa.scatter(x, pa.iota(4), pa.f32(x)), "a value of pa.scatter"),
+    (lambda x: x + "a", "unsupported operand|number or an array"),
+    (lambda x: x + [1.0], "unsupported operand|number or an array"),
+    (lambda x: pa.add(x, "a"), "number or an array is needed"),
+    (lambda x: pa.add(x), "takes 2 arguments"),
+    (lambda x: x & x, "defined on bool and integers, not on f64"),
+    (lambda x: x << 1, "defined on integers"),
+    (lambda x: -(x > 1), "not defined on bool"),
+    (lambda x: pa.transpose(x, (1,)), "does not permute"),
+    (lambda x: pa.sum(x, axis=1), "axis 1"),
+    (lambda x: pa.concat(x, x[None]), "must have one rank"),
+    (lambda x: x.astype("complex128"), "no element type"),
+    (lambda x: x @ 3, "not scalars"),
+    (lambda x: pa.grad(lambda v: v)(x), "scalar result"),
+    (lambda x: pa.grad(lambda v: pa.sum(v), argnums=1)(x), "argnums=1"),
+    (lambda x: pa.vjp(lambda v: v, x)[1]((x, x)), "the cotangent is"),
+    (lambda x: pa.jvp(lambda v: v, (x,), (x, x)), "the tangents are"),
+    (lambda x: pa.value_and_grad(lambda v: pa.sum(v), has_aux=True)(x), "pair"),
+    (lambda x: x.foo, "foo"),
+]
+
+
+@pytest.mark.parametrize("k", range(len(MISMATCHES)))
+def test_mismatches(k: int, backend: str) -> None:
+    f, message = MISMATCHES[k]
+    with pytest.raises((TypeError, AttributeError), match=message) as e:
+        parallel(f)(X)
+    if isinstance(e.value, pa.ParrayError) and "arguments" not in message:
+        assert e.value.loc is not None and e.value.loc.file == __file__
+
+
+def test_a_leak_after_the_trace(backend: str) -> None:
+    kept: list[Any] = []
+
+    @parallel
+    def f(x: Any) -> Any:
+        kept.append(x * 2)                                           # made here
+        return x
+    f(X)
+    with pytest.raises(pa.TraceError, match="after its trace has ended") as e:
+        kept[0] + 1
+    assert f"{__file__}:" in str(e.value)
+    with pytest.raises(pa.TraceError, match="in the trace of another function"):
+        parallel(lambda x: x + kept[0])(X)
+
+
+def test_a_leak_out_of_a_map(backend: str) -> None:
+    @parallel
+    def f(x: Any) -> Any:
+        kept: list[Any] = []
+        pa.map(lambda v: kept.append(v * 2) or v, x)
+        return kept[0]
+    with pytest.raises(pa.TraceError, match="used outside of the function that made it"):
+        f(X)
+
+
+def test_outside_of_a_trace() -> None:
+    for f in (lambda: pa.map(pa.sqrt, X), lambda: pa.sum(X), lambda: pa.sqrt(2.0), lambda: pa.iota(3)):
+        with pytest.raises(pa.TraceError, match="inside a function marked @parallel"):
+            f()
+
+
+@pytest.mark.parametrize("value", ["text", object(), 1j, np.ones(2, complex), np.array(["a"]), 2 ** 70])
+def test_arguments_that_are_none(value: Any, backend: str) -> None:
+    with pytest.raises(pa.TypeMismatch):
+        parallel(lambda x: x)(value)
+
+
+def test_wrong_calls(backend: str) -> None:
+    f = parallel(lambda x, y: x)
+    for call in (lambda: f(X), lambda: f(X, X, X), lambda: f(X, z=X)):
+        with pytest.raises(pa.TypeMismatch, match="<lambda>"):
+            call()
+    with pytest.raises(pa.BackendError, match="no backend 'nowhere'"), pa.use_backend("nowhere"):
+        f(X, X)
+
+
+def test_assertions(backend: str) -> None:
+    @parallel
+    def f(x: Any) -> Any:
+        pa.assert_(x[0] < 1, "x starts with {}", x[0])               # this line
+        return x
+    f(X)
+    with pytest.raises(AssertionError, match="x starts with 5.0") as e:
+        f(X + 5)
+    assert "this line" in str(e.value)
+
+
+def test_failing_functions_leave_no_trace_behind(backend: str) -> None:
+    @parallel
+    def f(x: Any) -> Any:
+        raise KeyError("mine")
+    with pytest.raises(KeyError, match="mine"):
+        f(X)
+    assert parallel(lambda x: x + 1)(X)[0] == 1
