@@ -53,7 +53,8 @@ class Programs:
         return out[-results:] or [k(1.0)]
 
     def statement(self, depth: int) -> Any:
-        kinds = ["prim", "prim", "arithmetic", "arithmetic", "scalar_map", "scalar_map", "sum", "transpose", "row", "scan", "ones"]
+        kinds = ["prim", "prim", "arithmetic", "arithmetic", "scalar_map", "scalar_map", "sum", "transpose", "row",
+                 "scan", "ones"]
         if depth:
             kinds += ["map", "map", "map", "tabulate", "loop", "cond", "scatter", "product", "product"]
         if depth == 2:                                              # a new size, in scope everywhere

@@ -62,8 +62,9 @@ def test_numbers(number: Any, name: str, backend: str) -> None:
 def test_unary_ufuncs(name: str, backend: str) -> None:
     f = getattr(np, name)
     for a in DTYPES:
- 
-              if name in ("floor", "isfinite", "isnan", "reciprocal", "square") and a == "?" or name == "reciprocal" and a[0] in "iu":
+        if a == "?" and name in ("floor", "isfinite", "isnan", "reciprocal", "square"):
+            continue                                                 # NumPy has its own rules there
+        if a[0] in "iu" and name == "reciprocal":
             continue                                                 # NumPy has its own rules there
         compare(lambda v: f(v), np.array([1, 1]).astype(a))
 

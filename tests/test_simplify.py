@@ -199,6 +199,28 @@ def test_float_zero_is_not_neutral_for_addition() -> None:
     assert len(simplify(lam).stms) == 3
 
 
+def test_bounds_respect_wrapping() -> None:
+    def f(i: Any, j: Any) -> Any:
+        above = B.prim("add", i, k(1, i64))
+        return B.prim("lt", above, i), B.prim("sub", above, k(1, i64)), B.prim("max", above, i)
+    lam = graph(IJ, f)
+    after = check(simplify(lam))
+    top = np.int64(2 ** 63 - 1)
+    with np.errstate(over="ignore"):
+        assert run(lam, top, np.int64(0)) == run(after, top, np.int64(0)) == (True, top, top)
+
+
+def test_an_array_in_a_branch_says_nothing_outside_it() -> None:
+    def f(i: Any, j: Any) -> Any:
+        def then() -> Any:
+            return total(B.map1(lambda e: B.convert(e, f32), B.iota(i))),
+        s = B.emit(Cond(B.prim("lt", k(0, i64), i), fn([], then), fn([], lambda: (k(0.0),))))
+        return [*s, B.prim("max", i, k(0, i64))]
+    lam = graph(IJ, f)
+    for i in (-3, 0, 3):
+        assert run(lam, np.int64(i), np.int64(0)) == run(simplify(lam), np.int64(i), np.int64(0))
+
+
 def test_equal_subexpressions_with_lambdas_are_shared() -> None:
     lam = graph(A, lambda a: [B.map1(lambda r: total(B.map1(p("exp"), r)), a),
                               B.map1(lambda r: total(B.map1(p("exp"), r)), a)])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import sys
 import time
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -63,7 +62,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("microgpt-out"), help="folder for checkpoint and loss plot")
     parser.add_argument("--save-every", type=int, default=0, metavar="N", help="write the checkpoint every N steps too")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--init", type=Path, metavar="FILE", help="weights to start from: .npz, .safetensors, checkpoint")
+    source.add_argument("--init", type=Path, metavar="FILE", help="weights to start from: .npz or .safetensors")
     source.add_argument("--resume", type=Path, metavar="FILE", help="checkpoint to go on from")
     return parser.parse_args(argv)
 
@@ -129,7 +128,8 @@ def resumed_run(given: dict[str, Any], path: Path) -> Run:
     docs = documents(config)
     if fingerprint(docs) != saved["documents"]:
         raise ValueError(f"the documents are not those that {path} was trained on; give the same file to --names")
-    state = State(*(Params(**groups[name]) for name in ("params", "m", "v")), step=saved["step"])
+    params, m, v = (Params(**groups[name]) for name in ("params", "m", "v"))
+    state = State(params, m, v, saved["step"])
     rng = np.random.default_rng()
     rng.bit_generator.state = saved["rng"]
     return Run(config, docs, saved["alphabet"], state, rng, saved["losses"])

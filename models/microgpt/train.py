@@ -99,9 +99,9 @@ def train(docs: Documents, *, params: Any = None, steps: int = 1000, batch: int 
             tokens, lengths = batch_of(encoded, step, batch, vocabulary - 1)
             if batch == 1:
                 tokens, lengths = tokens[0], lengths[0]
-            *new, value = train_step(*state[:3], tokens, lengths, np.float64(step), np.float64(lr * (1 - step / decay)),
-                                     heads)
-            state = State(*new, step + 1)
+            rate = np.float64(lr * (1 - step / decay))
+            p, m, v, value = train_step(state.params, state.m, state.v, tokens, lengths, np.float64(step), rate, heads)
+            state = State(p, m, v, step + 1)
             losses.append(float(value))
             if on_step is not None:
                 on_step(state, losses[-1])

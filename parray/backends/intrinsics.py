@@ -360,18 +360,18 @@ def pow_u(a: Any, n: Any) -> Any:
 # --- threads ---------------------------------------------------------------------------------------------------------
 
 def _atomic(kind: str) -> Any:
+    """An atomic operation on 64-bit words: of an array, or behind an address."""
     @intrinsic
     def op(typingctx: Any, p: Any, i: Any, v: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            data = context.make_array(sig.args[0])(context, builder, args[0]).data
-            at = builder.gep(data, [args[1]])
+            at = builder.gep(builder.bitcast(args[0], ir.IntType(64).as_pointer()), [args[1]])
             if kind == "add":
                 return builder.atomic_rmw("add", at, args[2], "seq_cst")
             if kind == "load":
                 return builder.load_atomic(at, "seq_cst", 8)
             builder.store_atomic(args[2], at, "seq_cst", 8)
             return args[2]
-        return types.int64(p, types.int64, types.int64), codegen
+        return types.int64(types.voidptr, types.int64, types.int64), codegen
     return op
 
 
@@ -397,19 +397,26 @@ def part(n: int, thread: int, threads: int) -> int:
 
 
 @njit(**ALWAYS)
-def barrier(sync: Any, threads: int) -> None:
+def wait(sync: Any, threads: int) -> None:
     """Wait until all threads of the call are here; spins a little, then yields."""
+    turn = atomic_load(sync, 8, 0)
+    if atomic_add(sync, 0, 1) == threads - 1:
+        atomic_store(sync, 0, 0)
+        atomic_add(sync, 8, 1)
+    else:
+        spins = 0
+        while atomic_load(sync, 8, 0) == turn:
+            spins += 1
+            if spins > 1000:
+                give_way()
+
+
+@njit(**ALWAYS)
+def barrier(sync: Any, threads: int) -> None:
+    """`wait`, where there is anyone to wait for.  ``sync`` is the address of the call's counters, or their array."""
     if threads > 1:
-        turn = atomic_load(sync, 8, 0)
-        if atomic_add(sync, 0, 1) == threads - 1:
-            atomic_store(sync, 0, 0)
-            atomic_add(sync, 8, 1)
-        else:
-            spins = 0
-            while atomic_load(sync, 8, 0) == turn:
-                spins += 1
-                if spins > 1000:
-                    give_way()
+        wait(sync, threads)
+
 
 
 # --- scalar functions numba lacks or gives another meaning -----------------------------------------------------------

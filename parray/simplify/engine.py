@@ -149,7 +149,7 @@ class Simplifier:
 
     def body(self, lam: Lambda, branch: bool = False, extents: Sequence[Any] = ()) -> Lambda:
         """A lambda rebuilt in a scope of its own; ``extents``: parameter k counts from 0 to below ``extents[k]``."""
-        frame = Frame(len(self.frames), branch)
+        frame, known = Frame(len(self.frames), branch), len(self.ranges.not_negative)
         self.frames.append(frame)
         params = tuple(self.bind(p) for p in lam.params)
         for p, n in zip(params, extents):
@@ -158,6 +158,7 @@ class Simplifier:
         for stm in lam.stms:
             self.visit(stm)
         self.frames.pop()
+        self.ranges.leave(known)
         results = tuple(self.atom(r) for r in lam.results)
         stms = tuple(frame.out)
         if _same(params, lam.params) and _same(stms, lam.stms) and _same(results, lam.results):

@@ -179,7 +179,7 @@ def linear_form(op: Prim, s: Simplifier) -> Sequence[Atom] | None:
     """(n + k) - k  =>  n;  n - n + 2  =>  2: i64 arithmetic whose linear form is one variable or a constant"""
     if op.elem != i64 or op.prim not in ("add", "sub", "mul"):
         return None
-    form = s.ranges.form_of(op)
+    form = s.ranges.ring_form(op)
     if form is None:
         return None
     if not form:
@@ -188,7 +188,7 @@ def linear_form(op: Prim, s: Simplifier) -> Sequence[Atom] | None:
     if rest:
         return None
     if v is None:
-        return [Const(c, i64)]
+        return [Const((c + 2 ** 63) % 2 ** 64 - 2 ** 63, i64)]      # modulo 2**64, as arithmetic wraps
     return [v] if c == 1 else None
 
 

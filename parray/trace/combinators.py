@@ -172,7 +172,8 @@ def is_commutative(lam: Lambda) -> bool:
         if isinstance(op, Prim):
             if not TABLE[op.prim].commutative or set(op.args) != set(operands):
                 return False
-        elif not (isinstance(op, Screma) and op.is_map and list(op.xs) == operands and is_commutative(op.lam)):
+        elif not (isinstance(op, Screma) and op.is_map and len(op.xs) == 2 and set(op.xs) == set(operands)
+                  and is_commutative(op.lam)):
             return False
     return True
 

@@ -100,7 +100,7 @@ def test_training_is_the_scalar_references(batch: int, backend: str) -> None:
 
 def test_f64_training_follows_the_original_step_for_step() -> None:
     """The published losses and weights, and what is known of its thousand steps."""
-    states = {}
+    states: dict[int, Any] = {}
     _, losses = train(case_docs(), params=case("params_step0.npz"), steps=1000, dtype="f64",
                       on_step=lambda state, value: states.setdefault(state.step, state))
     published = json.loads((CASES / "losses.json").read_text())

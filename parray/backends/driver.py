@@ -1,0 +1,186 @@
+"""What runs a program on the CPU: a frame of named values, and a loop that calls kernels in order.
+
+A *frame* is one thread's array of 64-bit slots holding everything kernels share by name: sizes, scalars, addresses of
+buffers.  A *table* is the program: calls, barriers and jumps as integers.  ``drive`` executes it; it is compiled once
+and serves every program, so that a new program costs the compilation of its new kernels only.
+
+    CALL kernel slots      BARRIER      LOOP var n end / NEXT var n start      UNLESS slot target      GOTO target
+    NEW slot bytes / FREE slot          END
+
+``slots`` says where in the frame a kernel's own parameters lie, so one kernel serves many places of many programs.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from parray.backends.intrinsics import ALWAYS, barrier, heap_free, heap_new, pointer
+
+CALL, BARRIER, LOOP, NEXT, UNLESS, GOTO, NEW, FREE, END = range(9)
+LENGTH = (3, 1, 4, 4, 3, 2, 3, 2, 1)                      # of each operation with its operands
+FAILURE, THREAD, THREADS, SYNC, FIRST = range(5)           # reserved slots; arguments begin at FIRST
+
+_I64, _I32, _I8P = ir.IntType(64), ir.IntType(32), cgutils.voidptr_t
+
+
+def _place(builder: Any, frame: Any, slots: Any, k: Any) -> Any:
+    """The address of parameter ``k``'s slot."""
+    index = builder.load(builder.gep(builder.bitcast(slots, _I32.as_pointer()), [k]))
+    wide = builder.zext(index, _I64)
+    return builder.gep(frame, [builder.shl(wide, ir.Constant(_I64, 3))])
+
+
+def _typed(context: Any, elem: Any) -> Any:
+    return context.data_model_manager[elem].get_data_type().as_pointer()
+
+
+@intrinsic
+def get(typingctx: Any, frame: Any, slots: Any, k: Any, elem: Any) -> Any:
+    """Parameter ``k`` of a kernel as a scalar of type ``elem``."""
+    result = elem.instance_type if hasattr(elem, "instance_type") else elem.dtype
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        p = builder.bitcast(_place(builder, *args[:3]), _typed(context, result))
+        return context.data_model_manager[result].from_data(builder, builder.load(p))
+    return result(types.voidptr, types.voidptr, types.int64, elem), codegen
+
+
+@intrinsic
+def put(typingctx: Any, frame: Any, slots: Any, k: Any, value: Any) -> Any:
+    """Leave a scalar in the slot of parameter ``k``."""
+    value = types.unliteral(value)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        p = builder.bitcast(_place(builder, *args[:3]), _typed(context, value))
+        builder.store(context.data_model_manager[value].as_data(builder, args[3]), p)
+        return context.get_dummy_value()
+    return types.void(types.voidptr, types.voidptr, types.int64, value), codegen
+
+
+@intrinsic
+def at(typingctx: Any, frame: Any, slots: Any, k: Any) -> Any:
+    """The address in the slot of parameter ``k``."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        p = builder.bitcast(_place(builder, *args), _I8P.as_pointer())
+        return builder.load(p)
+    return types.voidptr(types.voidptr, types.voidptr, types.int64), codegen
+
+
+@intrinsic
+def set_slot(typingctx: Any, frame: Any, slot: Any, value: Any) -> Any:
+    """Put a value of any scalar type into a slot given by its number."""
+    value = types.unliteral(value)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        p = builder.gep(args[0], [builder.shl(args[1], ir.Constant(_I64, 3))])
+        data = context.data_model_manager[value].as_data(builder, args[2])
+        builder.store(data, builder.bitcast(p, data.type.as_pointer()))
+        return context.get_dummy_value()
+    return types.void(types.voidptr, types.int64, value), codegen
+
+
+@intrinsic
+def slot(typingctx: Any, frame: Any, k: Any) -> Any:
+    """The integer in slot ``k``."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        p = builder.gep(args[0], [builder.shl(args[1], ir.Constant(_I64, 3))])
+        return builder.load(builder.bitcast(p, _I64.as_pointer()))
+    return types.int64(types.voidptr, types.int64), codegen
+
+
+@intrinsic
+def _slot_bool(typingctx: Any, frame: Any, k: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        p = builder.gep(args[0], [builder.shl(args[1], ir.Constant(_I64, 3))])
+        return builder.zext(builder.load(p), _I64)
+    return types.int64(types.voidptr, types.int64), codegen
+
+
+@intrinsic
+def offset(typingctx: Any, base: Any, nbytes: Any) -> Any:
+    """An address some bytes further on."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.gep(args[0], [args[1]])
+    return types.voidptr(types.voidptr, types.int64), codegen
+
+
+@intrinsic
+def _integer(typingctx: Any, p: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.ptrtoint(args[0], _I64)
+    return types.int64(types.voidptr), codegen
+
+
+@intrinsic
+def _address(typingctx: Any, value: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], _I8P)
+    return types.voidptr(types.int64), codegen
+
+
+@intrinsic
+def _call(typingctx: Any, kernel: Any, frame: Any, slots: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        t = ir.FunctionType(ir.VoidType(), [_I8P, _I8P]).as_pointer()
+        builder.call(builder.inttoptr(args[0], t), [args[1], args[2]])
+        return context.get_dummy_value()
+    return types.void(types.int64, types.voidptr, types.voidptr), codegen
+
+
+@njit(**ALWAYS)
+def begin(frame: Any, base: Any, template: Any, strides: Any, thread: int, threads: int, sync: Any) -> None:
+    """Fill a frame: constants and sizes as they are, temporaries (``strides`` >= 0) as addresses in the arena."""
+    start = _integer(base)
+    for k in range(template.shape[0]):
+        value = template[k]
+        if strides[k] >= 0:
+            value += start + thread * strides[k]
+        set_slot(frame, k, value)
+    set_slot(frame, THREAD, thread)
+    set_slot(frame, THREADS, threads)
+    set_slot(frame, SYNC, _integer(sync))
+
+
+@njit(**ALWAYS)
+def drive(table: Any, slots: Any, frame: Any, sync: Any, threads: int) -> None:
+    """Execute a table."""
+    where = pointer(slots)
+    pc = 0
+    while True:
+        op = table[pc]
+        if op == CALL:
+            _call(table[pc + 1], frame, offset(where, 4 * table[pc + 2]))
+            pc += 3
+        elif op == BARRIER:
+            barrier(sync, threads)
+            pc += 1
+        elif op == LOOP:
+            set_slot(frame, table[pc + 1], 0)
+            pc = pc + 4 if slot(frame, table[pc + 2]) > 0 else table[pc + 3]
+        elif op == NEXT:
+            i = slot(frame, table[pc + 1]) + 1
+            set_slot(frame, table[pc + 1], i)
+            pc = table[pc + 3] if i < slot(frame, table[pc + 2]) else pc + 4
+        elif op == UNLESS:
+            pc = table[pc + 2] if _slot_bool(frame, table[pc + 1]) & 1 == 0 else pc + 3
+        elif op == GOTO:
+            pc = table[pc + 1]
+        elif op == NEW:
+            set_slot(frame, table[pc + 1], _integer(heap_new(slot(frame, table[pc + 2]))))
+            pc += 3
+        elif op == FREE:
+            heap_free(_address(slot(frame, table[pc + 1])))
+            pc += 2
+        else:
+            break
+
+
+@njit(**ALWAYS)
+def finish(frame: Any, failures: Any) -> None:
+    """Hand a recorded failure to the caller."""
+    if slot(frame, FAILURE) != 0:
+        failures[0] = slot(frame, FAILURE)
