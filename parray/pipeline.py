@@ -1,6 +1,6 @@
 """The passes, in order, from a traced program to something that can be called.
 
-    trace -> simplify -> recognise contractions -> simplify -> fuse -> simplify -> lower -> print -> compile
+    trace -> settle -> simplify -> recognise contractions -> simplify -> fuse -> simplify -> lower -> print -> compile
 
 Differentiation is not a pass: `pa.grad` and its kin transform a lambda while it is traced, so derivatives go through
 everything below like any other code.  Contractions are recognised before fusion, because fusion would bury their
@@ -15,9 +15,10 @@ from parray import contractions, fuse
 from parray.check import check
 from parray.errors import BackendError
 from parray.interpreter import run
-from parray.ir import Lambda
+from parray.ir import Lambda, Substitution
 from parray.program import Program
 from parray.simplify import simplify
+from parray.soacs import Prim
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,27 @@ class Pass:
     apply: Callable[[Lambda], Lambda]
 
 
+class _WithoutStops(Substitution):
+    """stop x  =>  x"""
+
+    def lam(self, lam: Lambda) -> Lambda:
+        params = tuple(self.fresh(p) for p in lam.params)
+        stms = []
+        for s in lam.stms:
+            if isinstance(s.op, Prim) and s.op.prim == "stop":
+                self.env[s.vars[0]] = self.atom(s.op.args[0])
+            else:
+                stms.append(self.stm(s))
+        return Lambda(params, tuple(stms), tuple(self.atom(r) for r in lam.results))
+
+
+def without_stops(lam: Lambda) -> Lambda:
+    """The graph without `stop_gradient`, which means nothing once everything is differentiated."""
+    return _WithoutStops().lam(lam)
+
+
 PASSES: tuple[Pass, ...] = (
+    Pass("settle", "stop_gradient is gone", without_stops),
     Pass("simplify", "rewrite rules, common subexpressions, dead code, hoisting", simplify),
     Pass("contract", "map nests around sums of products become contractions", contractions.recognise),
     Pass("resimplify", "what recognition left dead", simplify),

@@ -36,7 +36,7 @@ class Named(NamedTuple):
 
 def fast(f: pa.Parallel, *args: Any) -> bool:
     """Whether the fast path takes these arguments."""
-    return any(d(args) is not MISS for d in f._fast.get("interp", ()))
+    return any(d(args) is not MISS for ds in f._fast.values() for d in ds)
 
 
 STRUCTURES: list[Any] = [

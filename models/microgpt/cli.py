@@ -145,8 +145,8 @@ def refuse_changes(given: dict[str, Any], config: Config, names: Sequence[str], 
 # --- what a user sees ------------------------------------------------------------------------------------------------
 
 def train_with_progress(run: Run, backend: str | None, save_every: int, path: Path) -> None:
-    """Train to the end, showing loss and speed; the checkpoint is written on the way and however training ends."""
-    config, losses = run.config, run.losses
+    """Train to the end, showing loss and speed; a checkpoint is written there, and wherever training breaks off."""
+    config, losses, first = run.config, run.losses, run.state.step
     with extra("tqdm").tqdm(total=config.steps, initial=run.state.step, unit="step", dynamic_ncols=True) as bar:
         shown = 0.0
 
@@ -162,8 +162,11 @@ def train_with_progress(run: Run, backend: str | None, save_every: int, path: Pa
         try:
             train(run.docs, steps=config.steps, batch=config.batch, backend=backend, lr=config.lr, decay=config.decay,
                   heads=config.heads, alphabet=run.alphabet, state=run.state, on_step=on_step)
-        finally:
-            run.save(path)
+        except BaseException:
+            if run.state.step > first:          # a run that never got going leaves an older checkpoint alone
+                run.save(path)
+            raise
+    run.save(path)
 
 
 def plot(losses: Sequence[float], path: Path) -> None:
@@ -202,7 +205,8 @@ def work(run: Run, args: argparse.Namespace) -> int:
     try:
         train_with_progress(run, args.backend, args.save_every, path)
     except KeyboardInterrupt:
-        print(f"stopped at step {run.state.step}; go on with --resume {path}", file=sys.stderr)
+        kept = f"; go on with --resume {path}" if run.state.step > first else ", before its first step"
+        print(f"stopped at step {run.state.step}{kept}", file=sys.stderr)
         return 130
     seconds, done = time.perf_counter() - begun, run.state.step - first
     if run.losses:

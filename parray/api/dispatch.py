@@ -5,7 +5,8 @@
             a0, a1 = args
             if type(a0) is not Params: return MISS
             x0 = a0.w
-            if type(x0) is not ndarray or x0.dtype is not d0 or x0.flags.num & 257 != 257: return MISS
+            if type(x0) is not ndarray or x0.dtype is not d0: return MISS
+            if x0.flags.num & 1281 != 1281: x0 = canonical(x0)
             n0, n1 = x0.shape
             ...
         except ValueError: return MISS                  # another rank
@@ -26,7 +27,21 @@ from parray.tree import Tree
 from parray.types import ScalarType
 
 MISS = object()
-_FLAGS = 0x101                                  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+_FLAGS = 0x501                                  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_WRITEABLE
+
+
+class _Writeable:
+    """The memory of a read-only array as one that may be written to (which programs never do to arguments)."""
+
+    def __init__(self, x: np.ndarray[Any, Any]):
+        self.owner = x
+        self.__array_interface__ = {**x.__array_interface__, "data": (x.__array_interface__["data"][0], False)}
+
+
+def canonical(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array as the backends take it: C order, aligned, and of the one type that compiled code knows (writeable)."""
+    x = np.require(x, requirements=("C", "A"))
+    return x if x.flags.writeable else np.asarray(_Writeable(x))
 
 
 class Static:
@@ -49,7 +64,7 @@ class _Writer:
     def __init__(self, program: Program, run: Callable[..., Any]):
         self.program = program
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"MISS": MISS, "ndarray": np.ndarray, "run": run}
+        self.names: dict[str, Any] = {"MISS": MISS, "ndarray": np.ndarray, "canonical": canonical, "run": run}
         self.inputs = iter(program.inputs)
         self.leaves: list[str] = []
         self.sizes: dict[Any, str] = {}
@@ -104,8 +119,8 @@ class _Writer:
         elif not given.dims:
             self.miss_if(f"type({name}) is not {self.constant(given.elem.dtype.type)}")
         else:
-            self.miss_if(f"type({name}) is not ndarray or {name}.dtype is not {self.constant(given.elem.dtype)} "
-                         f"or {name}.flags.num & {_FLAGS} != {_FLAGS}")
+            self.miss_if(f"type({name}) is not ndarray or {name}.dtype is not {self.constant(given.elem.dtype)}")
+            self.lines.append(f"if {name}.flags.num & {_FLAGS} != {_FLAGS}: {name} = canonical({name})")
             self.shape(name, given.dims)
 
     def weak(self, name: str, elem: ScalarType) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from parray import builder, pretty, tree
-from parray.api.dispatch import MISS, Static, make_dispatcher
+from parray.api.dispatch import MISS, Static, canonical, make_dispatcher
 from parray.errors import Loc, SizeMismatch, TypeMismatch, user_location
 from parray.program import Position, Program
 from parray.trace import hints
@@ -246,7 +246,7 @@ class Parallel:
             raise TypeMismatch(f"{self.name}: {name} is the integer {x}, which is out of bounds for {elem}",
                                user_location())
         if isinstance(x, np.ndarray):
-            x = np.require(np.asarray(x), elem.dtype, ("C", "A")) if shape else elem.dtype.type(x[()])
+            x = canonical(np.asarray(x, elem.dtype)) if shape else elem.dtype.type(x[()])
         elif not weak:
             x = elem.dtype.type(x)
         return x, elem, weak and type(x) is not bool or weak

@@ -33,8 +33,8 @@ def _replicate(op: Replicate, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[
     if isinstance(x, Arr):
         return [Arr(x.buf, x.offset, (n,) + x.shape, (K.ZERO,) + x.strides)]
     if isinstance(x, Lazy):
-        return [Lazy(x.elem, (n,) + x.shape, lambda at: x.fn(at[1:]))]
-    return [Lazy(x.elem, (n,), lambda at: x)]
+        return [Lazy(x.elem, (n,) + x.shape, lambda at: x.fn(at[1:]), x.constant)]
+    return [Lazy(x.elem, (n,), lambda at: x, True)]
 
 
 @lower_op.register
@@ -43,7 +43,8 @@ def _transpose(op: Transpose, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[
     shape = tuple(x.shape[p] for p in op.perm)
     if isinstance(x, Arr):
         return [Arr(x.buf, x.offset, shape, tuple(x.strides[p] for p in op.perm))]
-    return [Lazy(x.elem, shape, lambda at: x.fn(tuple(at[op.perm.index(d)] for d in range(len(op.perm)))))]
+    return [Lazy(x.elem, shape, lambda at: x.fn(tuple(at[op.perm.index(d)] for d in range(len(op.perm)))),
+                 x.constant)]
 
 
 @lower_op.register
@@ -53,7 +54,8 @@ def _slice(op: Slice, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     steps = [lw.size(s) for s in op.steps]
     starts = [lw.scalar(s) for s in op.starts]
     if isinstance(x, Lazy):
-        return [Lazy(x.elem, shape, lambda at: x.fn(tuple(add(b, mul(i, s)) for b, i, s in zip(starts, at, steps))))]
+        return [Lazy(x.elem, shape, lambda at: x.fn(tuple(add(b, mul(i, s)) for b, i, s in zip(starts, at, steps))),
+                     x.constant)]
     offset = x.offset
     for start, size, stride in zip(starts, shape, x.strides):
         if start != K.ZERO and not (isinstance(size, Lit) and size.value > 0):
@@ -79,7 +81,7 @@ def _reshape(op: Reshape, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
                 out.append(q if k == 0 else Apply("mod", (q, old[k]), i64))
             return x.fn(tuple(out))
         if len(old) == 1 or op.x.type.rank:
-            return [Lazy(x.elem, shape, at)]
+            return [Lazy(x.elem, shape, at, x.constant)]
     if not x.contiguous:
         arr = lw.target(op.x.type, None)
         lw.copy(Dest(arr), x)

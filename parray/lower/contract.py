@@ -53,7 +53,7 @@ class Nest:
             body(at)
             return
         lw = self.lw
-        i = Ref(lw.fresh("i"))
+        i = Ref(lw.fresh("j"))
         n = self.size[axes[0]]
         lw.extent[i.name] = n
         code: list[K.Stm] = []
@@ -109,7 +109,7 @@ def _sum_last(nest: Nest, lw: Lowering, at: At, last: int, acc: Ref) -> None:
     if isinstance(n, Lit) and n.value <= SCALAR_BLOCK:
         nest.loops([last], at, lambda at: lw.emit(Assign(acc.name, combine("add", acc, nest.term(at)))))
         return
-    b = Ref(lw.fresh("i"))
+    b = Ref(lw.fresh("j"))
     body: list[K.Stm] = []
     lw.emit(For(b.name, blocks(n, SCALAR_BLOCK), body))
     with lw.into(body):
@@ -121,11 +121,11 @@ def _sum_block(nest: Nest, lw: Lowering, at: At, last: int, acc: Ref, b: Ref) ->
     part = Ref(lw.fresh("acc"), nest.elem)
     lw.emit(Let(part.name, Lit(0, nest.elem)))
     first = lw.let(K.mul(b, Lit(SCALAR_BLOCK)))
-    j = Ref(lw.fresh("i"))
+    j = Ref(lw.fresh("j"))
     inner: list[K.Stm] = []
     lw.emit(For(j.name, K.minimum(Lit(SCALAR_BLOCK), K.sub(n, first)), inner))
     with lw.into(inner):
-        k = lw.let(K.add(first, j), "i")
+        k = lw.let(K.add(first, j), "j")
         lw.emit(Assign(part.name, combine("add", part, nest.term(at | {last: k}))))
     lw.emit(Assign(acc.name, combine("add", acc, part)))
 
@@ -137,7 +137,7 @@ def _dot(nest: Nest, lw: Lowering) -> Expr:
         return _sum(nest, lw, {})
     acc = Acc(lw.fresh("acc"), lw.fresh("part"), Lit(0, nest.elem))
     total, other = Ref(acc.name, nest.elem), Ref(acc.other, nest.elem)
-    b = Ref(lw.fresh("i"))
+    b = Ref(lw.fresh("j"))
     par = Par(b.name, nest.size[first] if rest else blocks(nest.size[first], SCALAR_BLOCK), [], [acc],
               [Assign(acc.name, combine("add", total, other))], loc=lw.loc, what="contract")
     with lw.into(par.body), lw.mode(host=False, private=True):

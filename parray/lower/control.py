@@ -65,7 +65,7 @@ def _loop(op: Loop, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     if lw.host and is_small(op.lam, lw):                        # no iteration is worth sharing: one thread runs all
         return serial(lw, stm, lambda: _loop(op, lw, stm, dests))
     carried = _carry(op.inits, op.lam.params[1:], dests, lw)
-    i = Ref(lw.fresh("i"))
+    i = Ref(lw.fresh("j"))
     n = lw.size(op.n)
     lw.extent[i.name] = n
     body: list[K.Stm] = []

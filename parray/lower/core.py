@@ -177,8 +177,19 @@ class Lowering:
         if not dest.arr.shape:
             self.store(dest, v if not isinstance(v, (Arr, Lazy)) else v.load())
             return
+        arr = dest.arr
+        if len(arr.shape) > 1 and arr.contiguous:               # one loop where the memory is one run
+            n = K.product(arr.shape)
+            if isinstance(v, Arr) and v.contiguous:
+                self.copy(Dest(Arr(arr.buf, arr.offset, (n,), (K.ONE,)), dest.acc),
+                          Arr(v.buf, v.offset, (n,), (K.ONE,)))
+                return
+            if isinstance(v, Lazy) and v.constant:
+                self.copy(Dest(Arr(arr.buf, arr.offset, (n,), (K.ONE,)), dest.acc),
+                          Lazy(v.elem, (n,), lambda at: v.fn(at), True))
+                return
         body: list[K.Stm] = []
-        i = Ref(self.fresh("i"))
+        i = Ref(self.fresh("j"))
         loop: K.Stm = Par(i.name, dest.arr.shape[0], body, loc=self.loc, what="copy") if self.host else \
             For(i.name, dest.arr.shape[0], body)
         with self.into(body), self.mode(host=False, private=self.private or self.host):
@@ -212,6 +223,7 @@ class Lowering:
         for r, d in zip(lam.results, dests):
             if d is not None and r in made and r not in wanted and (d.acc is None or uses.count[r] == 1):
                 wanted[r] = d
+        through = self._through_views(lam, wanted, uses, made)
         outer_owned, self.owned = self.owned, set(owned)
         for k, stm in enumerate(lam.stms):
             self.loc = stm.loc
@@ -223,9 +235,41 @@ class Lowering:
         self.owned = outer_owned
         results = [self.val(r) for r in lam.results]
         for r, d, v in zip(lam.results, dests, results):
-            if d is not None and not (v is d.arr and wanted.get(r) is d):   # type: ignore[arg-type]
+            if d is not None and not (wanted.get(r) is d and self._written(r, through, wanted)):    # type: ignore
                 self.copy(d, v)
         return results
+
+    def _through_views(self, lam: Lambda, wanted: dict[Var, Dest], uses: Uses, made: set[Var]) -> dict[Var, Var]:
+        """A view that is wanted somewhere wants its base there: the destination seen through the view.  Gives the
+        base of each such view."""
+        through: dict[Var, Var] = {}
+        for stm in reversed(lam.stms):
+            d = wanted.get(stm.vars[0]) if len(stm.vars) == 1 else None
+            x = getattr(stm.op, "x", None)
+            if d is None or x not in made or uses.count.get(x) != 1 or x in wanted or not isinstance(x, Var):
+                continue
+            arr = d.arr
+            match stm.op:
+                case Replicate(n=1):
+                    base = Arr(arr.buf, arr.offset, arr.shape[1:], arr.strides[1:])
+                case Transpose(perm=perm):
+                    back = [perm.index(k) for k in range(len(perm))]
+                    base = Arr(arr.buf, arr.offset, tuple(arr.shape[k] for k in back),
+                               tuple(arr.strides[k] for k in back))
+                case Reshape() if arr.contiguous and all(s in self.env or isinstance(s, int) for s in x.type.shape):
+                    shape = self.shape(x.type)
+                    base = Arr(arr.buf, arr.offset, shape, row_major(shape))
+                case _:
+                    continue
+            wanted[x] = Dest(base, d.acc)
+            through[stm.vars[0]] = x
+        return through
+
+    def _written(self, v: Var, through: dict[Var, Var], wanted: dict[Var, Dest]) -> bool:
+        """Whether a value was written to where it is wanted (itself, or the base it is a view of)."""
+        while v in through:
+            v = through[v]
+        return self.env[v] is wanted[v].arr
 
     dead: Callable[[Var], bool] = staticmethod(lambda v: False)
 

@@ -111,7 +111,27 @@ class Body:
         scans, self.red_dests, maps = op.split(list(dests))
         scan_vars, _, map_vars = op.split(stm.vars)
         self.scan_outs = [lw.target(v.type, d) for v, d in zip(scan_vars, scans)]
-        self.map_dests = [d if d is not None else Dest(lw.alloc(v.type)) for v, d in zip(map_vars, maps)]
+        self.outs = [d if d is not None else Dest(lw.alloc(v.type)) for v, d in zip(map_vars, maps)]
+        self.map_dests = self.outs
+        while op.is_map and self._collapse():
+            pass
+
+    def _collapse(self) -> bool:
+        """map n (map m f)  as one loop over n*m, where the rows of all arrays follow each other in memory."""
+        lam, lw = self.op.lam, self.lw
+        inner = lam.stms[0].op if len(lam.stms) == 1 else None
+        if not isinstance(inner, Screma) or not inner.is_map or lam.results != lam.stms[0].vars or \
+                not isinstance(inner.n, int) and inner.n not in lw.env or not set(inner.xs) <= set(lam.params):
+            return False
+        m = lw.size(inner.n)
+        arrays = [self.xs[lam.params.index(x)] for x in inner.xs]
+        arrays += [d.arr for d in self.map_dests]
+        if not all(isinstance(a, Arr) and len(a.shape) >= 2 and a.strides[0] == mul(m, a.strides[1]) for a in arrays):
+            return False
+        self.xs = [_joined(a) for a in arrays[:len(inner.xs)]]
+        self.map_dests = [Dest(_joined(d.arr), d.acc) for d in self.map_dests]
+        self.op, self.n = Screma(-1, inner.xs, inner.lam), mul(self.n, m)
+        return True
 
     def iteration(self, i: Expr, accs: list[list[Val]], bases: list[list[Val]] | None = None) -> None:
         """Element i; ``accs`` are per monoid (scans first).  ``bases``: totals of the blocks before, per scan."""
@@ -144,13 +164,13 @@ class Body:
         lw, op = self.lw, self.op
         length = block_length(op)
         if not length:
-            i = Ref(lw.fresh("i"))
+            i = Ref(lw.fresh("j"))
             body: list[K.Stm] = []
             lw.emit(For(i.name, self.n, body))
             with lw.into(body):
                 self.iteration(i, accs)
             return
-        b = Ref(lw.fresh("i"))
+        b = Ref(lw.fresh("j"))
         body = []
         lw.emit(For(b.name, blocks(self.n, length), body))
         with lw.into(body):
@@ -169,18 +189,23 @@ class Body:
                 inner.append(start(lw, m))
                 bases.append(list(acc))
         first = lw.let(mul(b, Lit(length)))
-        j = Ref(lw.fresh("i"))
+        j = Ref(lw.fresh("j"))
         body: list[K.Stm] = []
         lw.emit(For(j.name, K.minimum(Lit(length), K.sub(self.n, first)), body))
         with lw.into(body):
-            self.iteration(lw.let(add(first, j), "i"), inner, bases)
+            self.iteration(lw.let(add(first, j), "j"), inner, bases)
         for m, acc, part in zip(op.scans + op.reds, accs, inner):
             if acc is not part:
                 accumulate(lw, m, acc, part)
 
     def results(self, accs: list[list[Val]]) -> list[Val]:
         reds = [a for acc in accs[len(self.op.scans):] for a in acc]
-        return [*self.scan_outs, *reds, *(d.arr for d in self.map_dests)]
+        return [*self.scan_outs, *reds, *(d.arr for d in self.outs)]
+
+
+def _joined(a: Arr) -> Arr:
+    """The first two dimensions as one."""
+    return Arr(a.buf, a.offset, (mul(a.shape[0], a.shape[1]), *a.shape[2:]), a.strides[1:])
 
 
 def blocks(n: Expr, length: int) -> Expr:
@@ -229,7 +254,7 @@ def serial(lw: Lowering, stm: Stm, make: Callable[[], Sequence[Val]]) -> list[Va
 def _parallel(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     body = Body(op, lw, stm, dests)
     length = block_length(op)
-    i = Ref(lw.fresh("i"))
+    i = Ref(lw.fresh("j"))
     par = Par(i.name, blocks(body.n, length) if length else body.n, [], loc=stm.loc, what=describe(op))
     accs: list[list[Val]] = []
     outs: list[Val] = []
@@ -240,7 +265,7 @@ def _parallel(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
     with lw.into(par.body), lw.mode(host=False, private=True):
         body.block(i, length, accs) if length else body.iteration(i, accs)
     lw.emit(par)
-    return [*outs, *(d.arr for d in body.map_dests)]
+    return [*outs, *(d.arr for d in body.outs)]
 
 
 def _shared(lw: Lowering, m: Monoid, wanted: list[Dest | None], par: Par) -> tuple[list[Val], list[Val]]:
@@ -319,7 +344,7 @@ def _writes(op: Scatter, lw: Lowering, arrs: list[Arr]) -> None:
     if op.n == 1 and not xs:
         _write(op, lw, arrs)
         return
-    i = Ref(lw.fresh("i"))
+    i = Ref(lw.fresh("j"))
     lw.extent[i.name] = lw.size(op.n)
     body: list[K.Stm] = []
     lw.emit(For(i.name, lw.size(op.n), body))

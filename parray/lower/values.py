@@ -46,13 +46,15 @@ class Arr:
 
 @dataclass(frozen=True)
 class Lazy:
-    """``fn(indices) -> Expr`` gives an element; it must be cheap."""
+    """``fn(indices) -> Expr`` gives an element; it must be cheap.  ``constant``: all elements are one scalar."""
     elem: ScalarType
     shape: tuple[Expr, ...]
     fn: Callable[[tuple[Expr, ...]], Expr]
+    constant: bool = False
 
     def at(self, *indices: Expr) -> Lazy:
-        return Lazy(self.elem, self.shape[len(indices):], lambda rest: self.fn(tuple(indices) + rest))
+        """The leading dimensions indexed away."""
+        return Lazy(self.elem, self.shape[len(indices):], lambda rest: self.fn(tuple(indices) + rest), self.constant)
 
     def load(self) -> Expr:
         return self.fn(())

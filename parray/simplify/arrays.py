@@ -251,5 +251,5 @@ def certain_assertion(op: Assert, s: Simplifier) -> Sequence[Atom] | None:
 
 RULES = (index_in_range, index_of_iota, index_of_replicate, index_of_index, index_of_transpose, index_of_slice,
          index_of_unit_reshape, index_of_concat, whole_slice, slice_of_slice, slice_of_replicate, identity_transpose,
-         transpose_of_transpose, transpose_of_replicate, identity_reshape, reshape_of_reshape, reshape_of_constant, concat_of_one,
-         concat_of_concat, certain_assertion)
+         transpose_of_transpose, transpose_of_replicate, identity_reshape, reshape_of_reshape, reshape_of_constant,
+         concat_of_one, concat_of_concat, certain_assertion)

@@ -311,6 +311,14 @@ def test_an_interrupt_keeps_a_checkpoint_of_a_whole_step(tmp_path: Path, run_cli
     assert metadata["step"] == 2 == len(metadata["losses"])
 
 
+def test_a_run_that_never_got_going_leaves_an_older_checkpoint_alone(tmp_path: Path, run_cli: Any) -> None:
+    assert run_cli("out", "--steps", "1", *sizes(tmp_path))[0] == 0
+    path = tmp_path / "out" / "checkpoint.safetensors"
+    before = path.read_bytes()
+    assert run_cli("out", "--steps", "1", *sizes(tmp_path), "--heads", "3")[0] == 1
+    assert path.read_bytes() == before
+
+
 def test_training_starts_from_given_weights(tmp_path: Path, run_cli: Any) -> None:
     init = tmp_path / "init.npz"
     np.savez(init, **tiny(layers=2, context=4))
