@@ -331,7 +331,21 @@ def _exact_quotient(a: Any, b: Any) -> Any:
         if v % coef:
             return None
         out[tuple(rest)] = v // coef
-    return _named(out)
+    return _built(out)
+
+
+def _built(poly: dict[tuple[Var, ...], int]) -> Any:
+    """The size that a polynomial is, computed from its variables where it has no name yet."""
+    known = _named(poly)
+    if known is not None:
+        return known
+    total: Any = 0
+    for mono, coef in poly.items():
+        term: Any = coef
+        for v in mono:
+            term = size_mul(term, v)
+        total = size_add(total, term)
+    return total
 
 
 def size_product(sizes: Sequence[Any]) -> Any:

@@ -14,7 +14,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")
 
 
-BACKENDS = ["interp"]
+BACKENDS = ["interp", "cpu"]
 
 
 @pytest.fixture(params=BACKENDS)

@@ -22,8 +22,8 @@ from parray import cache, errors
 from parray.backends import driver, intrinsics, launches, vecmath
 from parray.backends.launches import LINE, Launches, split
 from parray.backends.source import expr
-from parray.errors import BackendError, ParrayError
-from parray.kernels import KernelProgram, Lit, Ref
+from parray.errors import ParrayError
+from parray.kernels import Buf, KernelProgram, Lit, Ref
 from parray.memory import Slot
 from parray.types import ScalarType, f16
 
@@ -53,10 +53,10 @@ WORK_TO_EXPLAIN = 100_000
 DEPENDS = (driver, intrinsics, vecmath)
 
 
-def numba_name(elem: ScalarType) -> str:
-    """The element type's name in numba; raises BackendError for those its CPU target lacks."""
+def numba_name(elem: ScalarType, scalar: bool) -> str:
+    """The element type's name in numba, which has no half precision: scalars travel as f32, arrays as their bits."""
     if elem == f16:
-        raise BackendError("f16 is not supported by the cpu backend yet; use backend=\"interp\"")
+        return "float32" if scalar else "uint16"
     return "boolean" if elem.is_bool else str(elem.dtype)
 
 
@@ -69,13 +69,14 @@ def entry_source(program: KernelProgram) -> str:
         scalar = isinstance(p, Ref)
         dims = ", ".join([":"] * (ranks.get(p.name, 1) - 1) + ["::1"])
         names.append(f"x{k}")
-        types.append(numba_name(p.elem) + ("" if scalar else f"[{dims}]"))
+        types.append(numba_name(p.elem, scalar) + ("" if scalar else f"[{dims}]"))
         body.append(f"    set_slot(frame, {driver.FIRST + k}, {f'x{k}' if scalar else f'pointer(x{k})'})")
     return ENTRY.format(signature=f"void({', '.join(types)})", args="".join(f", {n}" for n in names),
                         body="\n".join(body), line=LINE)
 
 
 def aligned(nbytes: str) -> str:
+    """A number of bytes, as source, rounded up to whole cache lines."""
     return str(-(-int(nbytes) // LINE) * LINE) if nbytes.isdigit() else f"(({nbytes}) + {LINE - 1} & -{LINE})"
 
 
@@ -189,8 +190,11 @@ class CpuExecutable:
         exec(compile(self.plan_source, f"<plan of {program.name}>", "exec"), namespace)
         self._plan_fn = namespace["plan"]
         self._plans: dict[Any, Plan] = {}
-        self._casts = [(k, p.elem.dtype.type) for k, p in enumerate(program.params) if isinstance(p, Ref)]
+        self._casts = [(k, np.float32 if p.elem == f16 else p.elem.dtype.type)
+                       for k, p in enumerate(program.params) if isinstance(p, Ref)]
         self._elems = [r.buf.elem.dtype for r in program.results]
+        buffers = [*program.params, *(r.buf for r in program.results)]
+        self._halves = [k for k, p in enumerate(buffers) if isinstance(p, Buf) and p.elem == f16]
         self._scalar_results = [k for k, r in enumerate(program.results) if r.scalar]
         used = _identifiers(self.plan_source)
         self._plan_scalars = any(p.name in used for p in program.params if isinstance(p, Ref))
@@ -264,6 +268,8 @@ class CpuExecutable:
             if plan.nbytes <= MAX_ARENA_KEPT:
                 _local.arena = arena
         failures = _local.failures
+        for k in self._halves:
+            args[k] = args[k].view(np.uint16)
         args = [failures, arena, plan.template, plan.strides, self._table, self._slots, *args]
         if plan.threads > 1 and _team_lock.acquire(blocking=False):
             try:
@@ -292,7 +298,8 @@ class CpuExecutable:
             except ParrayError as exact:
                 return exact
         failure = self.program.failures[code - 1]
-        return getattr(errors, failure.error)(failure.message, failure.loc)     # type: ignore[no-any-return]
+        message = failure.message.replace("{}", "...")          # the values are known to the reference only
+        return getattr(errors, failure.error)(message, failure.loc)     # type: ignore[no-any-return]
 
 
 def _output(shape: tuple[int, ...], elem: Any, pool: list[Any] | None) -> Any:

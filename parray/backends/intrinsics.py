@@ -25,6 +25,8 @@ boolean, i8, i16, i32, i64 = numba.boolean, numba.int8, numba.int16, numba.int32
 u8, u16, u32, u64 = numba.uint8, numba.uint16, numba.uint32, numba.uint64
 f32, f64 = numba.float32, numba.float64
 
+half = types.float16                              # f16 in memory; values are f32 (see `f16`)
+
 ALWAYS = {"inline": "never", "error_model": "numpy", "nogil": True}
 
 
@@ -33,14 +35,19 @@ class Buffer(types.Type):
 
     def __init__(self, elem: types.Type, k: int, n: int):
         self.elem, self.k, self.n = elem, k, n
+        self.value = types.float32 if elem == types.float16 else elem
         super().__init__(name=f"Buffer({elem}, {k}, {n})")
+
+
+def _memory_type(dmm: Any, buf: Buffer) -> Any:
+    return ir.HalfType() if buf.elem == types.float16 else dmm[buf.elem].get_data_type()
 
 
 @register_model(Buffer)
 class BufferModel(models.PrimitiveModel):
     """A buffer is a plain pointer to machine code."""
     def __init__(self, dmm: Any, fe_type: Buffer):
-        super().__init__(dmm, fe_type, dmm[fe_type.elem].get_data_type().as_pointer())
+        super().__init__(dmm, fe_type, _memory_type(dmm, fe_type).as_pointer())
 
 
 @infer_global(operator.getitem)
@@ -48,7 +55,7 @@ class GetBuffer(AbstractTemplate):
     """The type of ``b[i]``."""
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Buffer) and isinstance(args[1], types.Integer):
-            return signature(args[0].elem, args[0], types.int64)
+            return signature(args[0].value, args[0], types.int64)
         return None
 
 
@@ -57,7 +64,7 @@ class SetBuffer(AbstractTemplate):
     """The type of ``b[i] = x``."""
     def generic(self, args: Any, kws: Any) -> Any:
         if isinstance(args[0], Buffer) and isinstance(args[1], types.Integer):
-            return signature(types.none, args[0], types.int64, args[0].elem)
+            return signature(types.none, args[0], types.int64, args[0].value)
         return None
 
 
@@ -82,6 +89,8 @@ def _load(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     buf = sig.args[0]
     value = builder.load(builder.gep(args[0], [args[1]]))
     _mark(value, builder.module, buf)
+    if buf.elem == types.float16:
+        return builder.fpext(value, ir.FloatType())
     return impl_ret_untracked(context, builder, sig.return_type,
                               context.data_model_manager[buf.elem].from_data(builder, value))
 
@@ -89,7 +98,10 @@ def _load(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 @lower_builtin(operator.setitem, Buffer, types.Integer, types.Any)
 def _store(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     buf = sig.args[0]
-    data = context.data_model_manager[buf.elem].as_data(builder, args[2])
+    if buf.elem == types.float16:
+        data = builder.fptrunc(args[2], ir.HalfType())
+    else:
+        data = context.data_model_manager[buf.elem].as_data(builder, args[2])
     _mark(builder.store(data, builder.gep(args[0], [args[1]])), builder.module, buf)
     return context.get_dummy_value()
 
@@ -544,3 +556,32 @@ def _libm(name: str) -> Any:
 
 
 cbrt_ = _libm("cbrt")
+
+
+@intrinsic
+def _to_half(typingctx: Any, x: Any) -> Any:
+    """An f32 rounded to half precision."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.fpext(builder.fptrunc(args[0], ir.HalfType()), ir.FloatType())
+    return types.float32(types.float32), codegen
+
+
+@intrinsic
+def _to_odd(typingctx: Any, x: Any) -> Any:
+    """An f64 as f32, the last bit set when inexact: rounding that once more is rounding the f64 once."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        i32_, f64_ = ir.IntType(32), ir.DoubleType()
+        y = builder.fptrunc(args[0], ir.FloatType())
+        wide = builder.fpext(y, f64_)
+        fabs = builder.module.declare_intrinsic("llvm.fabs", [f64_], ir.FunctionType(f64_, [f64_]))
+        over = builder.fcmp_ordered(">", builder.call(fabs, [wide]), builder.call(fabs, [args[0]]))
+        inexact = builder.fcmp_ordered("!=", wide, args[0])
+        bits = builder.sub(builder.bitcast(y, i32_), builder.zext(over, i32_))
+        return builder.bitcast(builder.or_(bits, builder.zext(inexact, i32_)), ir.FloatType())
+    return types.float32(types.float64), codegen
+
+
+@njit(**ALWAYS)
+def f16(x: Any) -> Any:
+    """A number of any type rounded to half precision (held in f32)."""
+    return _to_half(_to_odd(f64(x)))

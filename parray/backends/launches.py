@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, Sequence
 
 from parray.backends import driver
-from parray.backends.source import Writer, elem_name, expr, index_text, literal
+from parray.backends.source import Writer, expr, index_text, literal, scalar_name, storage_name
 from parray.kernels import (Acc, Apply, Assign, Buf, Check, Expr, For, Heap, If, KernelProgram, Let, Lit, Load, Par,
                             Ref, Serial, Store, While, mul, walk)
 from parray.memory import Slot, plan, touched
@@ -163,7 +163,7 @@ class KernelWriter(Writer):
                 super().stm(s)
 
     def buffer(self, buf: Buf, address: str) -> str:
-        return f"buffer({address}, 0, {elem_name(buf.elem)}, {self.number[buf.name]}, {self.total})"
+        return f"buffer({address}, 0, {storage_name(buf.elem)}, {self.number[buf.name]}, {self.total})"
 
     def _par(self, s: Par) -> None:
         v = s.var
@@ -380,7 +380,7 @@ class Splitter:
             w.line(f"threads = get(frame, slots, {param(driver.THREADS)}, i64)")
             w.line(f"sync = at(frame, slots, {param(driver.SYNC)})")
         for n in ins:
-            w.line(f"{n} = get(frame, slots, {param(self.out.slot(n))}, {elem_name(elems[n])})")
+            w.line(f"{n} = get(frame, slots, {param(self.out.slot(n))}, {scalar_name(elems[n])})")
         for b in bufs:
             w.line(f"{b.name} = {w.buffer(b, f'at(frame, slots, {param(self.out.slot(b.name))})')}")
         for n, code in names.codes.items():

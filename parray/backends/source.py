@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from parray.kernels import Apply, Assign, Check, Expr, For, If, Let, Lit, Load, Ref, Store, While
-from parray.types import ScalarType, f64, i64
+from parray.types import ScalarType, f16, f32, f64, i64
 
 # Functions from numba, whose results are cast because f32 may have become f64.
 _MATH = {n: f"math.{n}" for n in ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc",
@@ -28,8 +28,20 @@ def elem_name(t: ScalarType) -> str:
     return "boolean" if t.is_bool else t.name
 
 
+def scalar_name(t: ScalarType) -> str:
+    """The type of a value in a register: half precision is computed in f32 and rounded after every operation."""
+    return "f32" if t == f16 else elem_name(t)
+
+
+def storage_name(t: ScalarType) -> str:
+    """The type of an element in memory."""
+    return "half" if t == f16 else elem_name(t)
+
+
 def literal(value: Any, t: ScalarType) -> str:
     """A constant as source text."""
+    if t == f16:
+        return literal(value, f32)
     if t.is_bool:
         return "True" if value else "False"
     if t.is_integer:
@@ -105,7 +117,14 @@ def _bool(prim: str, args: list[str]) -> str:
     return f"({args[0]} {symbol} {args[1]})"
 
 
+_EXACT_IN_HALF = {"neg", "abs", "max", "min", "sign", "isnan", "isinf", "isfinite", "floor", "ceil", "trunc", "round",
+                  "copysign"}
+
+
 def _float(e: Apply, args: list[str], t: ScalarType) -> str:
+    if t == f16:
+        text = _float(e, args, f32)
+        return text if e.prim in _EXACT_IN_HALF else f"f16({text})"
     match e.prim:
         case "add" | "mul" if e.sum:
             return f"{'sum_' if e.prim == 'add' else 'product_'}({args[0]}, {args[1]})"
