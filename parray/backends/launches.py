@@ -26,12 +26,13 @@ import math
 
 from numba import cfunc
 
+from parray.backends.compiler import KernelCompiler
 from parray.backends.driver import at, get, put
 from parray.backends.intrinsics import *
 from parray.backends.vecmath import *
 
 
-@cfunc("void(voidptr, voidptr)", nopython=True, cache=True, error_model="numpy")
+@cfunc("void(voidptr, voidptr)", nopython=True, cache=True, error_model="numpy", pipeline_class=KernelCompiler)
 def kernel(frame, slots):
 '''
 
