@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 import platformdirs
 
@@ -43,7 +43,8 @@ DEFAULT_LIMIT = 1 << 30
 
 _log = logging.getLogger("parray")
 _lock = threading.RLock()
-_loaded: dict[str, Callable[..., Any]] = {}    # by key: what this process has already
+_loaded: dict[str, Any] = {}                   # by key: what this process has already
+_sizes: dict[Path, int] = {}                   # by folder: bytes when last counted, plus what was made since
 _unwritable: set[Path] = set()                 # folders that a warning was given for
 
 
@@ -110,11 +111,11 @@ def key_of(source: str, entry: str, kind: str = "cpu", depends: Sequence[ModuleT
 
 # --- loading ---------------------------------------------------------------------------------------------------------
 
-def load(source: str, entry: str, *, kind: str = "cpu", depends: Sequence[ModuleType] = ()) -> Callable[..., Any]:
+def load(source: str, entry: str, *, kind: str = "cpu", depends: Sequence[ModuleType] = ()) -> Any:
     """The compiled function ``entry`` of a generated module.
 
-    ``source`` decorates its entry points with ``njit(signature, cache=True, ...)``, so they are compiled when the
-    module is made.  ``depends`` are the modules whose functions it compiles in; a change to their source is a change
+    ``source`` decorates its entry points with ``njit`` or ``cfunc`` of ``(signature, cache=True, ...)``, so they are
+    compiled when the module is made.  ``depends`` are the modules whose functions it compiles in; a change to their source is a change
     of the program.
     """
     source = without_comments(source)
@@ -125,7 +126,7 @@ def load(source: str, entry: str, *, kind: str = "cpu", depends: Sequence[Module
         return _loaded[key]
 
 
-def _load(source: str, entry: str, name: str) -> Callable[..., Any]:
+def _load(source: str, entry: str, name: str) -> Any:
     if not enabled():
         return _in_memory(source, entry, name)
     from numba.core.errors import NumbaError
@@ -147,7 +148,7 @@ def _load(source: str, entry: str, name: str) -> Callable[..., Any]:
     return function
 
 
-def _from_folder(source: str, entry: str, name: str, folder: Path) -> Callable[..., Any]:
+def _from_folder(source: str, entry: str, name: str, folder: Path) -> Any:
     """Run the module kept in ``folder``; numba loads its machine code or compiles and keeps it."""
     known = (folder / "__pycache__").exists()
     with _numba_files_beside_source():
@@ -156,18 +157,18 @@ def _from_folder(source: str, entry: str, name: str, folder: Path) -> Callable[.
         with suppress(OSError):
             os.utime(folder)
     else:
-        evict(keep=folder)
+        _account(folder)
     return function
 
 
-def _in_memory(source: str, entry: str, name: str) -> Callable[..., Any]:
+def _in_memory(source: str, entry: str, name: str) -> Any:
     """Compile without leaving anything on disk."""
     filename = f"<parray {name}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     return _run(source.replace("cache=True", "cache=False"), entry, name, filename)
 
 
-def _run(source: str, entry: str, name: str, filename: str) -> Callable[..., Any]:
+def _run(source: str, entry: str, name: str, filename: str) -> Any:
     """Execute the source as module ``name``.  numba finds the module by its name while it loads machine code, so the
     name must be known, and hold no dot, before the first decorator runs."""
     module = ModuleType(name)
@@ -175,7 +176,7 @@ def _run(source: str, entry: str, name: str, filename: str) -> Callable[..., Any
     sys.modules[name] = module
     try:
         exec(compile(source, filename, "exec"), module.__dict__)
-        function: Callable[..., Any] = module.__dict__[entry]
+        function = module.__dict__[entry]
     except BaseException:
         del sys.modules[name]
         raise
@@ -254,9 +255,26 @@ def entries() -> list[Entry]:
     with suppress(OSError):
         for folder in directory().glob("k_*"):
             with suppress(OSError):                         # another process may remove it under our eyes
-                nbytes = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-                found.append(Entry(folder, nbytes, folder.stat().st_mtime))
+                found.append(Entry(folder, _nbytes(folder), folder.stat().st_mtime))
     return sorted(found, key=lambda e: e.used)
+
+
+def _account(folder: Path) -> None:
+    """A new entry was made: evict where that takes the cache over its limit.
+
+    Counting every entry for each new one would be quadratic, so a process counts once and then adds up what it makes
+    itself; what others make meanwhile is found when the sum reaches the limit.
+    """
+    root = folder.parent
+    if root in _sizes:
+        _sizes[root] += _nbytes(folder)
+    if _sizes.get(root, limit() + 1) > limit():
+        evict(keep=folder)
+        _sizes[root] = sum(e.nbytes for e in entries())
+
+
+def _nbytes(folder: Path) -> int:
+    return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
 
 
 def evict(keep: Path | None = None) -> int:

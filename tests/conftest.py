@@ -22,3 +22,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run the test on every backend: what it calls inside goes there."""
     with pa.use_backend(request.param):
         yield request.param
+
+
+@pytest.fixture
+def interpreter() -> Iterator[None]:
+    """Run the test on the interpreter alone: it asks about tracing, and often."""
+    with pa.use_backend("interp"):
+        yield

@@ -54,6 +54,7 @@ def hits(function: object) -> tuple[int, int]:
 def forget() -> None:
     """Make the next load look at the disk, as another process would."""
     cache._loaded.clear()
+    cache._sizes.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -252,6 +253,14 @@ def test_least_recently_used_entry_goes_first(monkeypatch: pytest.MonkeyPatch) -
     cache.load(source(3.0), "entry")
     left = [e.path for e in cache.entries()]
     assert len(left) == 2 and paths[0] in left and paths[1] not in left
+
+
+def test_growth_is_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.load(source(1.0), "entry")
+    monkeypatch.setenv("PARRAY_CACHE_SIZE", str(int(2.5 * cache.entries()[0].nbytes)))
+    for add in (2.0, 3.0, 4.0):
+        cache.load(source(add), "entry")
+    assert len(cache.entries()) == 2
 
 
 def test_newest_entry_stays_however_small_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

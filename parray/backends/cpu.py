@@ -19,7 +19,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from parray import cache, errors
-from parray.backends import driver, intrinsics, launches, vecmath
+from parray.backends import compiler, driver, intrinsics, vecmath
 from parray.backends.launches import LINE, Launches, split
 from parray.backends.source import expr
 from parray.errors import ParrayError
@@ -50,7 +50,7 @@ MAX_POOLED = 1 << 28                              # bytes of results kept for ea
 POOL_DEPTH = 3
 MAX_PLANS = 1024
 WORK_TO_EXPLAIN = 100_000
-DEPENDS = (driver, intrinsics, vecmath)
+DEPENDS = (compiler, driver, intrinsics, vecmath)
 
 
 def numba_name(elem: ScalarType, scalar: bool) -> str:
@@ -103,22 +103,10 @@ def _plan_source(program: KernelProgram, layout: Layout) -> str:
                       f"    return {layout.result}, ({shapes}{',' if shapes else ''}), {expr(program.work)}", ""])
 
 
-def _python(name: str) -> Callable[..., Any]:
-    """The meaning of a source helper on Python numbers, for plans."""
-    from parray.prims import TABLE
-    from parray.types import f64, i64
-    prim, _, kind = name.rpartition("_")
-
-    def apply(*args: Any) -> Any:
-        elem = f64 if kind == "f" else i64
-        return TABLE[prim].fn(*(elem.dtype.type(a) for a in args)).item()
-    return apply
-
-
 PLAN_NAMES: dict[str, Any] = {
     "max_i": max, "min_i": min, "select": lambda c, x, y: x if c else y, "abs_i": abs,
-    "neg_": lambda x: -x, **{n: _python(n) for n in ("floordiv_i", "mod_i", "quot_i", "fmod_i", "sign_i", "pow_i",
-                                                    "fmax_f", "fmin_f")},
+    "neg_": lambda x: -x, "floordiv_i": lambda a, b: a // b if b else 0, "mod_i": lambda a, b: a % b if b else a,
+    "quot_i": lambda a, b: int(a / b) if b else 0, "sign_i": lambda x: (x > 0) - (x < 0), "pow_i": lambda a, b: a ** b,
     **{t: int for t in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")}, "f32": float, "f64": float,
     "boolean": bool, "inf": float("inf"), "nan": float("nan"),
     "float_to_int": lambda x, to, low, high: to(min(max(x, low), high)) if abs(x) < float("inf") else 0,

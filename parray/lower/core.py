@@ -366,7 +366,7 @@ def _parameters(lam: Lambda, n_sizes: int, lw: Lowering) -> tuple[list[str], lis
 def _leading_sizes(lam: Lambda, lw: Lowering) -> None:
     """Sizes of results may be computed by the body; compute those that depend on the arguments alone beforehand."""
     for stm in lam.stms:
-        if isinstance(stm.op, Prim) and not stm.op.fails():
+        if isinstance(stm.op, Prim):
             args = [lw.env[a] if isinstance(a, Var) and a in lw.env else Lit(a.value, a.elem) if isinstance(a, Const)
                     else None for a in stm.op.args]
             if all(isinstance(a, (Lit, Ref)) for a in args):
