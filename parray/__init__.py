@@ -19,6 +19,8 @@ The way of a program, each stage a file or folder, in reading order:
 """
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from parray import errors, sizes, tree
 from parray.api import Parallel, grad, jvp, parallel, stop_gradient, use_backend, value_and_grad, vjp
 from parray.errors import (AssertionFailed, BackendError, BoundsError, DivisionError, ParrayError, SizeMismatch,
@@ -41,10 +43,15 @@ from parray.trace.functions import (abs, acos, acosh, add, and_, asin, asinh, at
 from parray.trace.reductions import all, any, argmax, argmin, dot, matmul, max, mean, min, prod, sum
 from parray.trace.views import (concat, drop, flatten, iota, replicate, reshape, reverse, rotate, split, take,
                                 transpose, unflatten)
-from parray.types import bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+
+if TYPE_CHECKING:
+    from parray.annotations import bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+else:
+    from parray.types import bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
 maximum, minimum = max, min
 
 __version__ = "0.1.0"
 
-__all__ = [name for name in dir() if not name.startswith("_") and name not in ("annotations", "trace", "api")]
+__all__ = [name for name in dir()
+           if not name.startswith("_") and name not in ("annotations", "trace", "api", "TYPE_CHECKING")]

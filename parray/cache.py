@@ -115,8 +115,8 @@ def load(source: str, entry: str, *, kind: str = "cpu", depends: Sequence[Module
     """The compiled function ``entry`` of a generated module.
 
     ``source`` decorates its entry points with ``njit`` or ``cfunc`` of ``(signature, cache=True, ...)``, so they are
-    compiled when the module is made.  ``depends`` are the modules whose functions it compiles in; a change to their source is a change
-    of the program.
+    compiled when the module is made.  ``depends`` are the modules whose functions it compiles in; a change to
+    their source is a change of the program.
     """
     source = without_comments(source)
     with _lock:

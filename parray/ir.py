@@ -121,7 +121,7 @@ class Op(ABC):
 
     @abstractmethod
     def evaluate(self, ev: Any, *args: Any) -> tuple[Any, ...]:
-        """Reference semantics in NumPy.  ``ev`` is the interpreter: ``ev.value(atom)``, ``ev.call(lambda, *values)``."""
+        """Reference semantics in NumPy.  ``ev``, the interpreter, has ``value(atom)`` and ``call(lambda, *values)``."""
 
     @abstractmethod
     def jvp(self, ad: Any, stm: Stm) -> None:

@@ -16,8 +16,9 @@ import numpy as np
 
 if TYPE_CHECKING:
     from parray.ir import Var
-
-Size = "int | Var"
+    Size = int | Var
+else:
+    Size = Any
 
 
 @dataclass(frozen=True)

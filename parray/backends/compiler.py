@@ -14,7 +14,7 @@ from numba.core.typed_passes import AnnotateTypes, NativeLowering, NoPythonBacke
 from numba.core.untyped_passes import FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
 
 
-class KernelCompiler(CompilerBase):                                             # type: ignore[misc]
+class KernelCompiler(CompilerBase):
     """Bytecode, single assignment, types, machine code."""
 
     def define_pipelines(self) -> list[Any]:

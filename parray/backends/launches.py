@@ -29,6 +29,7 @@ from numba import cfunc
 from parray.backends.compiler import KernelCompiler
 from parray.backends.driver import at, get, put
 from parray.backends.intrinsics import *
+from parray.backends.scalars import *
 from parray.backends.vecmath import *
 
 
@@ -427,6 +428,3 @@ def _what(s: Par | Serial) -> str:
 def split(program: KernelProgram) -> Launches:
     """The driver's program."""
     return Splitter(program).run()
-
-
-

@@ -79,7 +79,7 @@ def _reshape(op: Reshape, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
             for k, s in enumerate(row_major(old)):
                 q = flat if s == K.ONE else Apply("floordiv", (flat, s), i64)
                 out.append(q if k == 0 else Apply("mod", (q, old[k]), i64))
-            return x.fn(tuple(out))
+            return x.fn(tuple(out))                             # type: ignore[no-any-return]
         if len(old) == 1 or op.x.type.rank:
             return [Lazy(x.elem, shape, at, x.constant)]
     if not x.contiguous:
@@ -111,7 +111,7 @@ def _index(op: Index, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
 def _in_range(i: Expr, n: Expr, lw: Lowering) -> bool:
     """Whether 0 <= i < n for certain: a literal in a literal, or a loop variable in its own extent."""
     if isinstance(i, Lit) and isinstance(n, Lit):
-        return 0 <= i.value < n.value
+        return bool(0 <= i.value < n.value)
     return isinstance(i, Ref) and lw.extent.get(i.name) == n
 
 

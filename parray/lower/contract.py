@@ -89,7 +89,11 @@ def _contract(op: Contract, lw: Lowering, stm: Stm, dests: Sequence[Dest | None]
 
     if host and not outer:
         from parray.lower.soacs import serial
-        serial(lw, stm, lambda: (rows({}), ())[1])
+
+        def make() -> Sequence[Val]:
+            rows({})
+            return ()
+        serial(lw, stm, make)
     else:
         nest.loops(outer, {}, rows if lane is not None else dots, host)
     return [dest.arr]

@@ -1,0 +1,366 @@
+"""Scalar arithmetic of generated CPU code: what the language says where numba or the machine would differ.
+
+Integers keep their width and wrap; division by zero is recorded elsewhere and harmless here, and the minimum over -1
+wraps instead of trapping.  Remainders are NumPy's.  Half precision is f32 rounded after every operation.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from parray.backends.intrinsics import ALWAYS, f64
+
+# --- floats as LLVM has them -----------------------------------------------------------------------------------------
+
+
+def _unary(name: str) -> Any:
+    @intrinsic
+    def op(typingctx: Any, a: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            t = args[0].type
+            fn = builder.module.declare_intrinsic(f"llvm.{name}", [t], ir.FunctionType(t, [t]))
+            return builder.call(fn, args)
+        return a(a), codegen
+    return op
+
+
+floor_, ceil_, trunc_, rint_, sqrt_, fabs_ = (_unary(n) for n in ("floor", "ceil", "trunc", "rint", "sqrt", "fabs"))
+
+
+@intrinsic
+def copysign_(typingctx: Any, a: Any, b: Any) -> Any:
+    """The magnitude of one float with the sign of another."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        t = args[0].type
+        return builder.call(builder.module.declare_intrinsic("llvm.copysign", [t], ir.FunctionType(t, [t, t])), args)
+    return a(a, a), codegen
+
+
+@intrinsic
+def fma_(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """``x * y + z``, rounded once."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        t = args[0].type
+        return builder.call(builder.module.declare_intrinsic("llvm.fma", [t], ir.FunctionType(t, [t, t, t])), args)
+    return a(a, a, a), codegen
+
+
+@intrinsic
+def select(typingctx: Any, c: Any, x: Any, y: Any) -> Any:
+    """``x if c else y`` without a branch."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.select(args[0], args[1], args[2])
+    return x(types.boolean, x, x), codegen
+
+
+# --- exact integer arithmetic ----------------------------------------------------------------------------------------
+
+@intrinsic
+def _sdiv(typingctx: Any, a: Any, b: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return (builder.sdiv if sig.return_type.signed else builder.udiv)(args[0], args[1])
+    return a(a, a), codegen
+
+
+def _int_op(name: str) -> Any:
+    @intrinsic
+    def op(typingctx: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return getattr(builder, name)(args[0], args[1])
+        return a(a, a), codegen
+    return op
+
+
+add_, sub_, mul_ = (_int_op(n) for n in ("add", "sub", "mul"))   # wrapping, in the operands' own width
+
+
+@intrinsic
+def neg_(typingctx: Any, a: Any) -> Any:
+    """``-x``, wrapping."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.neg(args[0])
+    return a(a), codegen
+
+
+@intrinsic
+def _shift(typingctx: Any, a: Any, b: Any, left: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        x, n, go_left = args
+        right = builder.ashr(x, n) if sig.return_type.signed else builder.lshr(x, n)
+        return builder.select(go_left, builder.shl(x, n), right)
+    return a(a, a, types.boolean), codegen
+
+
+@njit(**ALWAYS)
+def quot_i(a: Any, b: Any) -> Any:
+    """Truncating division; 0 when b is 0 (recorded elsewhere), wrapping for the minimum over -1."""
+    zero = sub_(a, a)
+    minus = b == sub_(zero, _one(b))
+    q = _sdiv(a, select((b == zero) | minus, _one(b), b))
+    return select(b == zero, zero, select(minus, neg_(a), q))
+
+
+@intrinsic
+def _one(typingctx: Any, a: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return ir.Constant(args[0].type, 1)
+    return a(a), codegen
+
+
+@njit(**ALWAYS)
+def floordiv_i(a: Any, b: Any) -> Any:
+    """``x // y`` rounded down."""
+    q = quot_i(a, b)
+    zero = sub_(a, a)
+    inexact = (mul_(q, b) != a) & (b != zero) & ((a < zero) != (b < zero))
+    return select(inexact, sub_(q, _one(a)), q)
+
+
+@njit(**ALWAYS)
+def mod_i(a: Any, b: Any) -> Any:
+    """The remainder of `floordiv_i`."""
+    return sub_(a, mul_(floordiv_i(a, b), b))
+
+
+@njit(**ALWAYS)
+def floordiv_u(a: Any, b: Any) -> Any:
+    """``x // y``."""
+    zero = sub_(a, a)
+    return select(b == zero, zero, _sdiv(a, select(b == zero, _one(b), b)))
+
+
+@njit(**ALWAYS)
+def mod_u(a: Any, b: Any) -> Any:
+    """The remainder of `floordiv_u`."""
+    return sub_(a, mul_(floordiv_u(a, b), b))
+
+
+@njit(**ALWAYS)
+def fmod_i(a: Any, b: Any) -> Any:
+    """The remainder of division rounded toward zero."""
+    return sub_(a, mul_(quot_i(a, b), b))
+
+
+@intrinsic
+def _i64_of(typingctx: Any, a: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if args[0].type.width == 64:
+            return args[0]
+        return (builder.sext if sig.args[0].signed else builder.zext)(args[0], ir.IntType(64))
+    return types.int64(a), codegen
+
+
+@njit(**ALWAYS)
+def shl_(a: Any, b: Any, bits: int) -> Any:
+    """``x << y``, 0 from the width on."""
+    n = _i64_of(b)
+    inside = (n >= 0) & (n < bits)
+    zero = sub_(a, a)
+    return select(inside, _shift(a, select(inside, b, zero), True), zero)
+
+
+@njit(**ALWAYS)
+def shr_(a: Any, b: Any, bits: int, signed: bool) -> Any:
+    """``x >> y``, the sign or 0 from the width on."""
+    n = _i64_of(b)
+    inside = (n >= 0) & (n < bits)
+    zero = sub_(a, a)
+    shifted = _shift(a, select(inside, b, zero), False)
+    outside = select((a < zero) & signed, sub_(zero, _one(a)), zero)
+    return select(inside, shifted, outside)
+
+
+@njit(**ALWAYS)
+def pow_i(a: Any, n: Any) -> Any:
+    """Wrapping integer power; a negative exponent gives 1 / a ** -n truncated."""
+    one = _one(a)
+    zero = sub_(a, a)
+    e = _i64_of(n)
+    minus = sub_(zero, one)
+    if e < 0:
+        odd = (e & 1) != 0
+        return select(a == one, one, select((a == minus) & (minus < zero), select(odd, minus, one), zero))
+    result = one
+    base = a
+    while e > 0:
+        if e & 1:
+            result = mul_(result, base)
+        base = mul_(base, base)
+        e >>= 1
+    return result
+
+
+@njit(**ALWAYS)
+def pow_u(a: Any, n: Any) -> Any:
+    """``x ** y``, wrapping."""
+    one = _one(a)
+    result = one
+    base = a
+    e = n
+    zero = sub_(n, n)
+    while e != zero:
+        if e & _one(n) != zero:
+            result = mul_(result, base)
+        base = mul_(base, base)
+        e = _shift(e, _one(n), False)
+    return result
+
+
+# --- scalar functions numba lacks or gives another meaning -----------------------------------------------------------
+
+inf, nan = float("inf"), float("nan")
+
+and_, or_, xor_ = (_int_op(n) for n in ("and_", "or_", "xor"))
+
+
+@intrinsic
+def invert_(typingctx: Any, a: Any) -> Any:
+    """``~x``."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.not_(args[0])
+    return a(a), codegen
+
+
+@njit(**ALWAYS)
+def abs_i(a: Any) -> Any:
+    """``abs(x)``, wrapping."""
+    return select(a < sub_(a, a), neg_(a), a)
+
+
+@njit(**ALWAYS)
+def sign_i(a: Any) -> Any:
+    """-1, 0 or 1."""
+    zero = sub_(a, a)
+    return select(a > zero, _one(a), select(a < zero, sub_(zero, _one(a)), zero))
+
+
+@njit(**ALWAYS)
+def max_i(a: Any, b: Any) -> Any:
+    """The greater of two integers."""
+    return select(a > b, a, b)
+
+
+@njit(**ALWAYS)
+def min_i(a: Any, b: Any) -> Any:
+    """The lesser of two integers."""
+    return select(a < b, a, b)
+
+
+@intrinsic
+def _like(typingctx: Any, a: Any, value: Any) -> Any:
+    """The f64 ``value`` in the float type of ``a``."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.cast(builder, args[1], types.float64, sig.return_type)
+    return a(a, types.float64), codegen
+
+
+@njit(**ALWAYS)
+def sign_f(a: Any) -> Any:
+    """-1, 0 (keeping its sign), 1 or NaN."""
+    return select(a > 0, _like(a, 1.0), select(a < 0, _like(a, -1.0), a))
+
+
+@intrinsic
+def _frem(typingctx: Any, a: Any, b: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.frem(args[0], args[1])
+    return a(a, a), codegen
+
+
+fmod_f = _frem
+
+
+@njit(**ALWAYS)
+def mod_f(a: Any, b: Any) -> Any:
+    """Remainder with the divisor's sign, as NumPy's."""
+    r = fmod_f(a, b)
+    zero = _like(a, 0.0)
+    if r != zero:
+        return select((r < zero) != (b < zero), r + b, r)
+    return copysign_(zero, b) if b == b and a == a and fabs_(a) < inf and b != zero else r
+
+
+@njit(**ALWAYS)
+def floordiv_f(a: Any, b: Any) -> Any:
+    """Floor of the quotient, fitting ``mod`` (a == b*q + r) as NumPy's."""
+    zero = _like(a, 0.0)
+    if b == zero:
+        return a / b
+    r = fmod_f(a, b)
+    q = (a - r) / b
+    if r != zero and (r < zero) != (b < zero):
+        q = q - _like(a, 1.0)
+    if q != zero:
+        whole = floor_(q)
+        return select(q - whole > _like(a, 0.5), whole + _like(a, 1.0), whole)
+    return copysign_(zero, a / b)
+
+
+@njit(**ALWAYS)
+def float_to_int(x: Any, to: Any, low: Any, high: Any) -> Any:
+    """Truncated and saturated; 0 for NaN and infinities."""
+    y = f64(x)
+    finite = fabs_(y) < inf
+    inside = (y > f64(low) - 1.0) & (y < f64(high))
+    cut = to(select(inside & finite, y, 0.0))
+    return select(finite, select(inside, cut, select(y >= f64(high), high, low)), to(0))
+
+
+@intrinsic
+def _powf(typingctx: Any, a: Any, b: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        t = args[0].type
+        return builder.call(builder.module.declare_intrinsic("llvm.pow", [t], ir.FunctionType(t, [t, t])), args)
+    return a(a, a), codegen
+
+
+pow_f = _powf
+
+
+def _libm(name: str) -> Any:
+    """A function of the C library, in the operand's own precision."""
+    @intrinsic
+    def op(typingctx: Any, a: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            t = args[0].type
+            symbol = name + ("f" if isinstance(t, ir.FloatType) else "")
+            fn = cgutils.get_or_insert_function(builder.module, ir.FunctionType(t, [t]), symbol)
+            return builder.call(fn, args)
+        return a(a), codegen
+    return op
+
+
+cbrt_ = _libm("cbrt")
+
+
+@intrinsic
+def _to_half(typingctx: Any, x: Any) -> Any:
+    """An f32 rounded to half precision."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.fpext(builder.fptrunc(args[0], ir.HalfType()), ir.FloatType())
+    return types.float32(types.float32), codegen
+
+
+@intrinsic
+def _to_odd(typingctx: Any, x: Any) -> Any:
+    """An f64 as f32, the last bit set when inexact: rounding that once more is rounding the f64 once."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        i32_, f64_ = ir.IntType(32), ir.DoubleType()
+        y = builder.fptrunc(args[0], ir.FloatType())
+        wide = builder.fpext(y, f64_)
+        fabs = builder.module.declare_intrinsic("llvm.fabs", [f64_], ir.FunctionType(f64_, [f64_]))
+        over = builder.fcmp_ordered(">", builder.call(fabs, [wide]), builder.call(fabs, [args[0]]))
+        inexact = builder.fcmp_ordered("!=", wide, args[0])
+        bits = builder.sub(builder.bitcast(y, i32_), builder.zext(over, i32_))
+        return builder.bitcast(builder.or_(bits, builder.zext(inexact, i32_)), ir.FloatType())
+    return types.float32(types.float64), codegen
+
+
+@njit(**ALWAYS)
+def f16(x: Any) -> Any:
+    """A number of any type rounded to half precision (held in f32)."""
+    return _to_half(_to_odd(f64(x)))
