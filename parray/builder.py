@@ -1,8 +1,8 @@
 """The only way to make graphs: a stack of scopes into which operations are emitted.
 
 ``emit(op)`` appends a statement to the innermost scope and gives its variables.  ``make_lambda(types, f)`` opens a
-scope, calls ``f`` on fresh parameters and closes it into a `Lambda`.  The rest are conveniences on atoms used by the tracer
-and by differentiation alike: ``prim("add", x, y)``, ``map_``, ``reduce_``, size arithmetic.
+scope, calls ``f`` on fresh parameters and closes it into a `Lambda`.  The rest are conveniences on atoms used by the
+tracer and by differentiation alike: ``prim("add", x, y)``, ``map_``, ``reduce_``, size arithmetic.
 
 Sizes are ordinary i64 values.  The builder remembers for each derived size the polynomial it stands for, so that
 ``(n + 1) - 1`` *is* ``n`` and equal expressions are one variable: types can then be compared by their sizes.

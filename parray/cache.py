@@ -19,6 +19,7 @@ Environment: PARRAY_CACHE=0 turns the cache off, PARRAY_CACHE_DIR moves it, PARR
 from __future__ import annotations
 
 import hashlib
+import importlib
 import linecache
 import logging
 import os
@@ -92,10 +93,21 @@ def _environment() -> str:
                  llvmlite.__version__, numpy.__version__, codegen.magic_tuple(), settings))
 
 
+def _imported(text: str, package: str) -> set[str]:
+    """The modules of a package that source text imports."""
+    return set(re.findall(rf"(?m)^[ \t]*(?:from|import) ({re.escape(package)}\b[\w.]*)", text))
+
+
 @cache
-def _module_digest(module: ModuleType) -> str:
-    """The hash of a helper module's source."""
-    return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
+def _digest(name: str) -> str:
+    """The hash of a helper module's source and of every module of its package that it imports, directly or not."""
+    known: dict[str, str] = {}
+    todo = {name}
+    while todo:
+        module = todo.pop()
+        known[module] = Path(str(importlib.import_module(module).__file__)).read_text(encoding="utf-8")
+        todo |= _imported(known[module], name.partition(".")[0]) - known.keys()
+    return hashlib.sha256("\0".join(f"{n}\0{known[n]}" for n in sorted(known)).encode()).hexdigest()
 
 
 def without_comments(source: str) -> str:
@@ -105,7 +117,8 @@ def without_comments(source: str) -> str:
 
 def key_of(source: str, entry: str, kind: str = "cpu", depends: Sequence[ModuleType] = ()) -> str:
     """The name of the entry this source has: equal keys, equal machine code."""
-    parts = [_environment(), kind, entry, *map(_module_digest, depends), without_comments(source)]
+    helpers = sorted({m.__name__ for m in depends} | _imported(source, "parray"))
+    parts = [_environment(), kind, entry, *map(_digest, helpers), without_comments(source)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 
@@ -115,8 +128,8 @@ def load(source: str, entry: str, *, kind: str = "cpu", depends: Sequence[Module
     """The compiled function ``entry`` of a generated module.
 
     ``source`` decorates its entry points with ``njit`` or ``cfunc`` of ``(signature, cache=True, ...)``, so they are
-    compiled when the module is made.  ``depends`` are the modules whose functions it compiles in; a change to
-    their source is a change of the program.
+    compiled when the module is made.  The modules whose functions it compiles in are part of the
+    program: those of parray that it imports, those in ``depends``, and what these import of their package.
     """
     source = without_comments(source)
     with _lock:

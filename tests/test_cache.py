@@ -1,9 +1,9 @@
 """The disk cache: loaded rather than compiled the second time, and never in the way when files are bad or missing."""
+import importlib
 import logging
 import os
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -84,18 +84,34 @@ def finish(process: "subprocess.Popen[str]") -> str:
 
 # --- keys ------------------------------------------------------------------------------------------------------------
 
-def test_key_covers_what_the_machine_code_depends_on(tmp_path: Path) -> None:
+def test_key_covers_what_the_machine_code_depends_on() -> None:
     first = cache.key_of(source(), "entry")
     assert first == cache.key_of(source(), "entry")
-    helper = tmp_path / "helper.py"
-    keys = {first, cache.key_of(source(2.0), "entry"), cache.key_of(source(), "other"),
-            cache.key_of(source(), "entry", kind="cuda")}
+    others = {cache.key_of(source(2.0), "entry"), cache.key_of(source(), "other"),
+              cache.key_of(source(), "entry", kind="cuda")}
+    assert len(others | {first}) == 4
+
+
+def test_key_follows_what_the_source_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "from parray.prims import TABLE\n" + source()
+    first = cache.key_of(text, "entry")
+    monkeypatch.setattr(cache, "_digest", lambda name: f"another {name}")
+    assert cache.key_of(text, "entry") != first
+
+
+def test_key_follows_helpers_and_their_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "helpers").mkdir()
+    (tmp_path / "helpers" / "outer.py").write_text("from helpers.inner import *\n")
+    keys = {cache.key_of(source(), "entry")}
     for text in ("a = 1\n", "a = 2\n"):
-        helper.write_text(text)
-        module = types.ModuleType("helper")
-        module.__file__ = str(helper)
-        keys.add(cache.key_of(source(), "entry", depends=[module]))
-    assert len(keys) == 6
+        (tmp_path / "helpers" / "inner.py").write_text(text)
+        for name in ("helpers", "helpers.outer", "helpers.inner"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        cache._digest.cache_clear()
+        keys.add(cache.key_of(source(), "entry", depends=[importlib.import_module("helpers.outer")]))
+    assert len(keys) == 3
+    cache._digest.cache_clear()
 
 
 def test_comments_do_not_count() -> None:

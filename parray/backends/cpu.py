@@ -122,7 +122,9 @@ class Plan:
     nbytes: int                                   # of the arena
     template: np.ndarray[Any, Any]                # the frame before arguments, with offsets for temporaries
     strides: np.ndarray[Any, Any]                 # by thread, for temporaries; -1 marks all other slots
-    results: tuple[tuple[tuple[int, ...], Any, list[Any] | None], ...]     # shape, dtype, memory to use again
+    results: list[tuple[tuple[int, ...], Any]]    # shape and dtype of each
+    pool: list[list[Any]]                         # results of earlier calls, to use again
+    pooled: bool
     threads: int
     empty: bool                                   # some argument or result has no elements
     work: int
@@ -166,7 +168,8 @@ class CpuExecutable:
         self.program = program
         self.reference = reference
         self.launches: Launches = split(program)
-        self._kernels = [cache.load(text, "kernel", depends=DEPENDS) for text in self.launches.kernels]
+        with compiler.superwords():
+            self._kernels = [cache.load(text, "kernel", depends=DEPENDS) for text in self.launches.kernels]
         self._enter = cache.load(entry_source(program), "enter", depends=DEPENDS)
         self._table = np.array(self._linked(), np.int64)
         self._slots = np.array(self.launches.slots or [0], np.int32)
@@ -220,8 +223,7 @@ class CpuExecutable:
             any(s is not None and 0 in s for s in shapes)
         outs = [((1,) if s is None else s, elem) for s, elem in zip(shapes, self._elems)]
         pooled = sum(int(np.prod(s)) * e.itemsize for s, e in outs) <= MAX_POOLED
-        return Plan(int(nbytes), template, strides, tuple((s, e, [] if pooled else None) for s, e in outs), threads,
-                    empty, int(work))
+        return Plan(int(nbytes), template, strides, outs, [], pooled and bool(outs), threads, empty, int(work))
 
     def __call__(self, sizes: Sequence[int], leaves: list[Any]) -> list[Any]:
         """Results as NumPy arrays and scalars; raises the error of the first check that failed."""
@@ -237,17 +239,20 @@ class CpuExecutable:
             if len(self._plans) > MAX_PLANS:
                 self._plans.clear()
             self._plans[key] = plan
-        outs = [_output(*result) for result in plan.results]
+        outs = _outputs(plan)
         if plan.empty:
             self._run(plan, [*map(_padded, args), *map(_padded, outs)], sizes, leaves)
         else:
             self._run(plan, [*args, *outs], sizes, leaves)
-        for (_, _, pool), out in zip(plan.results, outs):
-            if pool is not None and len(pool) < POOL_DEPTH:
-                pool.append(out)
+        if not plan.pooled:
+            results = outs
+        else:
+            results = outs.copy()
+            if len(plan.pool) < POOL_DEPTH:
+                plan.pool.append(outs)
         for k in self._scalar_results:
-            outs[k] = outs[k][0]
-        return outs
+            results[k] = results[k][0]
+        return results
 
     def _run(self, plan: Plan, args: list[Any], sizes: Sequence[int], leaves: list[Any]) -> None:
         arena = _local.arena
@@ -290,13 +295,14 @@ class CpuExecutable:
         return getattr(errors, failure.error)(message, failure.loc)     # type: ignore[no-any-return]
 
 
-def _output(shape: tuple[int, ...], elem: Any, pool: list[Any] | None) -> Any:
-    """Memory for a result: an earlier result that nobody holds any more (fresh pages are what costs), or new."""
-    if pool:
-        old = pool.pop(0)
-        if sys.getrefcount(old) == 2:                       # this name and the call's argument
-            return old
-    return np.empty(shape, elem)
+def _outputs(plan: Plan) -> list[Any]:
+    """Memory for the results: that of earlier results nobody holds any more (fresh pages are what costs), or new."""
+    if plan.pool:
+        outs = plan.pool.pop(0)
+        if max(map(sys.getrefcount, outs)) <= 2:                # this list and the function's argument
+            return outs
+        return [old if sys.getrefcount(old) <= 3 else np.empty(old.shape, old.dtype) for old in outs]
+    return [np.empty(shape, elem) for shape, elem in plan.results]
 
 
 def _padded(a: Any) -> Any:

@@ -1,7 +1,7 @@
 """What generated CUDA kernels call: typed memory, exact scalar arithmetic, libdevice functions.
 
-The counterpart of `parray.backends.intrinsics`: the same names with the same meaning, so both targets read the same
-scalar text.  Integer helpers and the code of plain instructions *are* the CPU's, compiled for the device; what LLVM
+The counterpart of `parray.backends.intrinsics` and `scalars`: the same names with the same meaning, so both targets
+read the same scalar text.  Integer helpers and the code of plain instructions *are* the CPU's, compiled for the device; what LLVM
 offers a CPU and NVVM does not (rounding, extrema, powers) goes to libdevice or to one PTX instruction.
 
 Everything is an intrinsic or inlined: numba-cuda can then compile with no driver present, for any architecture.
@@ -21,7 +21,7 @@ from numba import cuda, types
 from numba.cuda.extending import intrinsic, lower_builtin, models, register_model
 from numba.cuda.typing.templates import AbstractTemplate, infer_global, signature
 
-from parray.backends import intrinsics as cpu
+from parray.backends import intrinsics, scalars
 
 boolean, i8, i16, i32, i64 = numba.boolean, numba.int8, numba.int16, numba.int32, numba.int64
 u8, u16, u32, u64 = numba.uint8, numba.uint16, numba.uint32, numba.uint64
@@ -151,9 +151,13 @@ def shared(typingctx: Any, count: Any, elem: Any) -> Any:
 
 # --- single instructions: the CPU's code where NVVM has the instruction too ------------------------------------------
 
+def _on_cpu(name: str) -> Any:
+    return getattr(scalars if hasattr(scalars, name) else intrinsics, name)
+
+
 def _same(name: str) -> Any:
     """The CPU's intrinsic of this name, for the device."""
-    return intrinsic(getattr(cpu, name)._defn)
+    return intrinsic(_on_cpu(name)._defn)
 
 
 select = _same("select")
@@ -219,7 +223,7 @@ fmax, fmin = _extremum("max"), _extremum("min")
 
 def _ported(name: str) -> Any:
     """The CPU helper of this name as an inlined device function."""
-    function = FunctionType(getattr(cpu, name).py_func.__code__, globals(), name)
+    function = FunctionType(_on_cpu(name).py_func.__code__, globals(), name)
     return cuda.jit(device=True, inline="always")(function)
 
 

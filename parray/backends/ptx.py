@@ -91,7 +91,8 @@ def to_ptx(function: Any, kernel: Kernel, cc: tuple[int, int]) -> str:
     except (CudaSupportError, NvvmError, OSError, ImportError, RuntimeError) as error:
         if "DynamicLib" not in type(error).__name__ and not isinstance(error, (CudaSupportError, ImportError, OSError)):
             raise
-        raise BackendError(f"the cuda backend cannot compile here ({str(error).strip()}); it needs the packages nvidia-nvvm and "
+        raise BackendError(f"the cuda backend cannot compile here ({str(error).strip()}); it needs the packages "
+                           "nvidia-nvvm and "
                            f"nvidia-cuda-nvrtc: {ADVICE}") from error
     return str(text)
 
