@@ -54,7 +54,7 @@ def parray_steps(batch: int) -> Callable[[int], float]:
             if batch == 1:
                 doc, length = tokens[at[0], :lengths[at[0]] + 1], lengths[at[0]]
             else:
-                doc, length = tokens[at, :max(lengths[at]) + 1], lengths[at]       # padded to the longest, as `train` does
+                doc, length = tokens[at, :max(lengths[at]) + 1], lengths[at]
             *state, loss = train_step(*state, doc, length, np.float64(step), np.float64(0.01 * (1 - step / 1000)), 4)
         return float(loss)
     return run

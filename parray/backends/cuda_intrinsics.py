@@ -1,8 +1,9 @@
 """What generated CUDA kernels call: typed memory, exact scalar arithmetic, libdevice functions.
 
 The counterpart of `parray.backends.intrinsics` and `scalars`: the same names with the same meaning, so both targets
-read the same scalar text.  Integer helpers and the code of plain instructions *are* the CPU's, compiled for the device; what LLVM
-offers a CPU and NVVM does not (rounding, extrema, powers) goes to libdevice or to one PTX instruction.
+read the same scalar text.  Integer helpers and the code of plain instructions *are* the CPU's, compiled for the
+device; what LLVM offers a CPU and NVVM does not (rounding, extrema, powers) goes to libdevice or to one PTX
+instruction.
 
 Everything is an intrinsic or inlined: numba-cuda can then compile with no driver present, for any architecture.
 Importing this module needs numba-cuda (`parray.backends.ptx` says so where it is missing).
