@@ -1,6 +1,7 @@
 """The passes, in order, from a traced program to something that can be called.
 
-    trace -> settle -> simplify -> recognise contractions -> simplify -> fuse -> simplify -> lower -> print -> compile
+    trace -> settle -> simplify -> recognise contractions -> simplify -> fuse -> interchange -> simplify
+          -> lower -> print -> compile
 
 Differentiation is not a pass: `pa.grad` and its kin transform a lambda while it is traced, so derivatives go through
 everything below like any other code.  Contractions are recognised before fusion, because fusion would bury their
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
-from parray import contractions, fuse
+from parray import contractions, fuse, interchange
 from parray.check import check
 from parray.errors import BackendError
 from parray.interpreter import run
@@ -54,6 +55,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("contract", "map nests around sums of products become contractions", contractions.recognise),
     Pass("resimplify", "what recognition left dead", simplify),
     Pass("fuse", "neighbouring maps, reductions and scans become one loop", fuse.fuse),
+    Pass("interchange", "reductions down columns become reductions of rows", interchange.interchange),
     Pass("final", "what fusion made equal or dead", simplify),
 )
 

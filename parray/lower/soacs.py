@@ -18,7 +18,9 @@ from parray.soacs import Prim, Scatter, Screma
 from parray.types import Type, bool_, i64
 
 Dests = Sequence[Dest | None]
-SCALAR_BLOCK, ARRAY_BLOCK = 4096, 512
+SCALAR_BLOCK = 4096                               # its sum runs in vector lanes, so a lane adds some hundreds
+BLOCKS = (2048, 64)                               # of sums of arrays, and of running sums
+FEW = 512
 
 
 def lifted_prim(op: Lambda) -> str | None:
@@ -92,12 +94,13 @@ def sums_floats(m: Monoid) -> bool:
     return lifted_prim(m.op) == "add" and m.ne[0].type.elem.is_float
 
 
-def block_length(op: Screma) -> int:
-    """Elements a block of a float sum has; 0 where no blocks are needed."""
+def block_lengths(op: Screma) -> Sequence[int]:
+    """Elements that the blocks of a float sum have, outermost first; none where no blocks are needed."""
     floats = [m for m in op.scans + op.reds if sums_floats(m)]
-    if not floats or (isinstance(op.n, int) and op.n <= ARRAY_BLOCK):
-        return 0
-    return ARRAY_BLOCK if any(not ne.type.is_scalar for m in floats for ne in m.ne) else SCALAR_BLOCK
+    if not floats or (isinstance(op.n, int) and op.n <= FEW):
+        return ()
+    lanes = all(ne.type.is_scalar for m in floats for ne in m.ne) and not any(m in op.scans for m in floats)
+    return (SCALAR_BLOCK,) if lanes else BLOCKS
 
 
 # --- Screma ----------------------------------------------------------------------------------------------------------
@@ -161,39 +164,53 @@ class Body:
 
     def loop(self, accs: list[list[Val]]) -> None:
         """All iterations, one after the other."""
-        lw, op = self.lw, self.op
-        length = block_length(op)
-        if not length:
-            i = Ref(lw.fresh("j"))
-            body: list[K.Stm] = []
-            lw.emit(For(i.name, self.n, body))
-            with lw.into(body):
-                self.iteration(i, accs)
-            return
-        b = Ref(lw.fresh("j"))
-        body = []
-        lw.emit(For(b.name, blocks(self.n, length), body))
-        with lw.into(body):
-            self.block(b, length, accs)
+        lengths = block_lengths(self.op)
+        count = blocks(self.n, lengths[0]) if lengths else self.n
+        i = Ref(self.lw.fresh("j"))
+        body: list[K.Stm] = []
+        self.lw.emit(For(i.name, count, body))
+        with self.lw.into(body):
+            self.share(i, accs)
 
-    def block(self, b: Ref, length: int, accs: list[list[Val]]) -> None:
-        """Block b: its own accumulators, then one step of the outer ones.  Scans of scalars add the total before."""
+    def share(self, i: Ref, accs: list[list[Val]]) -> None:
+        """What iteration i of the outermost loop does: one element, or a block of them."""
+        lengths = block_lengths(self.op)
+        if lengths:
+            self.block(mul(i, Lit(lengths[0])), self.n, lengths, accs)
+        else:
+            self.iteration(i, accs)
+
+    def block(self, first: Expr, stop: Expr, lengths: Sequence[int], accs: list[list[Val]],
+              bases: list[list[Val]] | None = None) -> None:
+        """The block at ``first``: its own accumulators, then one step of those around it.
+
+        Scans of scalars add the total before (``bases``) to each element.
+        """
         lw, op = self.lw, self.op
+        length, *finer = lengths
         inner: list[list[Val]] = []
-        bases: list[list[Val]] = []
+        before: list[list[Val]] = []
         for k, (m, acc) in enumerate(zip(op.scans + op.reds, accs)):
-            if k < len(op.scans) and not (sums_floats(m) and m.ne[0].type.is_scalar):
-                inner.append(acc)
-                bases.append([])
+            scalar, scan = m.ne[0].type.is_scalar, k < len(op.scans)
+            fresh = sums_floats(m) and (scalar == scan or scalar and bases is None)
+            inner.append(start(lw, m) if fresh else acc)
+            if not (fresh and scan):
+                before.append([])
+            elif bases is None:
+                before.append(list(acc))
             else:
-                inner.append(start(lw, m))
-                bases.append(list(acc))
-        first = lw.let(mul(b, Lit(length)))
+                before.append([lw.let(combine("add", plain(bases[k][0]), plain(acc[0])))])
+        first = lw.let(first, "j")
+        end = lw.let(K.minimum(K.add(first, Lit(length)), stop), "j") if finer else stop
         j = Ref(lw.fresh("j"))
         body: list[K.Stm] = []
-        lw.emit(For(j.name, K.minimum(Lit(length), K.sub(self.n, first)), body))
+        count = K.sub(end, first)
+        lw.emit(For(j.name, blocks(count, finer[0]) if finer else K.minimum(Lit(length), count), body))
         with lw.into(body):
-            self.iteration(lw.let(add(first, j), "j"), inner, bases)
+            if finer:
+                self.block(add(first, mul(j, Lit(finer[0]))), end, finer, inner, before)
+            else:
+                self.iteration(lw.let(add(first, j), "j"), inner, before)
         for m, acc, part in zip(op.scans + op.reds, accs, inner):
             if acc is not part:
                 accumulate(lw, m, acc, part)
@@ -253,9 +270,9 @@ def serial(lw: Lowering, stm: Stm, make: Callable[[], Sequence[Val]]) -> list[Va
 
 def _parallel(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     body = Body(op, lw, stm, dests)
-    length = block_length(op)
+    lengths = block_lengths(op)
     i = Ref(lw.fresh("j"))
-    par = Par(i.name, blocks(body.n, length) if length else body.n, [], loc=stm.loc, what=describe(op))
+    par = Par(i.name, blocks(body.n, lengths[0]) if lengths else body.n, [], loc=stm.loc, what=describe(op))
     accs: list[list[Val]] = []
     outs: list[Val] = []
     for m, wanted in zip(op.reds, split_by_width(op, body.red_dests)):
@@ -263,7 +280,7 @@ def _parallel(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
         accs.append(acc)
         outs += out
     with lw.into(par.body), lw.mode(host=False, private=True):
-        body.block(i, length, accs) if length else body.iteration(i, accs)
+        body.share(i, accs)
     lw.emit(par)
     return [*outs, *(d.arr for d in body.outs)]
 
