@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import parray as pa
 from graphs import values
 from parray import contractions, fuse, interpreter
-from parray.backends import cpu
+from parray.backends import cpu, launches
 from parray.ir import Lambda, Stm, Var
 from parray.lower import lower
 from parray.simplify import simplify
@@ -62,6 +62,18 @@ def test_random_program_on_three_threads(seed: int, monkeypatch: pytest.MonkeyPa
     compare(lam if seed % 2 else optimised(lam), seed)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("seed", range(300, 308))
+def test_random_program_in_pieces(seed: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops cut into many kernels that the table runs through, as long ones are."""
+    monkeypatch.setattr(launches, "LONG", 6)
+    monkeypatch.setattr(launches, "SHORT", 3)
+    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
+    monkeypatch.setenv("PARRAY_NUM_THREADS", str(threads))
+    lam = Programs(seed).program(6)
+    compare(lam if seed % 2 else optimised(lam), seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1200))
 def test_many_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +81,9 @@ def test_many_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
     if seed % 3 == 0:
         monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
         monkeypatch.setenv("PARRAY_NUM_THREADS", "2")
+    if seed % 4 == 0:
+        monkeypatch.setattr(launches, "LONG", 6)
+        monkeypatch.setattr(launches, "SHORT", 3)
     lam = Programs(seed).program(8)
     compare(optimised(lam) if seed % 2 else lam, seed)
 

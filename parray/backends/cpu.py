@@ -168,7 +168,7 @@ class CpuExecutable:
         self.program = program
         self.reference = reference
         self.launches: Launches = split(program)
-        with compiler.superwords():
+        with compiler.tuned():
             self._kernels = [cache.load(text, "kernel", depends=DEPENDS) for text in self.launches.kernels]
         self._enter = cache.load(entry_source(program), "enter", depends=DEPENDS)
         self._table = np.array(self._linked(), np.int64)

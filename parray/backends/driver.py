@@ -5,7 +5,7 @@ buffers.  A *table* is the program: calls, barriers and jumps as integers.  ``dr
 and serves every program, so that a new program costs the compilation of its new kernels only.
 
     CALL kernel slots      BARRIER      LOOP var n end / NEXT var n start      UNLESS slot target      GOTO target
-    NEW slot bytes / FREE slot          END
+    SHARE first n: this thread's part of n      LEADER target: on for thread 0      NEW slot bytes / FREE slot      END
 
 ``slots`` says where in the frame a kernel's own parameters lie, so one kernel serves many places of many programs.
 """
@@ -18,10 +18,10 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from parray.backends.intrinsics import ALWAYS, barrier, heap_free, heap_new, pointer
+from parray.backends.intrinsics import ALWAYS, barrier, heap_free, heap_new, part, pointer
 
-CALL, BARRIER, LOOP, NEXT, UNLESS, GOTO, NEW, FREE, END = range(9)
-LENGTH = (3, 1, 4, 4, 3, 2, 3, 2, 1)                      # of each operation with its operands
+CALL, BARRIER, LOOP, NEXT, UNLESS, GOTO, NEW, FREE, SHARE, LEADER, END = range(11)
+LENGTH = (3, 1, 4, 4, 3, 2, 3, 2, 3, 2, 1)                      # of each operation with its operands
 FAILURE, THREAD, THREADS, SYNC, FIRST = range(5)           # reserved slots; arguments begin at FIRST
 
 _I64, _I32, _I8P = ir.IntType(64), ir.IntType(32), cgutils.voidptr_t
@@ -175,6 +175,14 @@ def drive(table: Any, slots: Any, frame: Any, sync: Any, threads: int) -> None:
         elif op == FREE:
             heap_free(_address(slot(frame, table[pc + 1])))
             pc += 2
+        elif op == SHARE:
+            n, thread = slot(frame, table[pc + 2]), slot(frame, THREAD)
+            first = part(n, thread, threads)
+            set_slot(frame, table[pc + 1], first)
+            set_slot(frame, table[pc + 2], part(n, thread + 1, threads) - first)
+            pc += 3
+        elif op == LEADER:
+            pc = pc + 2 if slot(frame, THREAD) == 0 else table[pc + 1]
         else:
             break
 

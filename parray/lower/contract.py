@@ -219,12 +219,12 @@ def _row_block(nest: Nest, lw: Lowering, dest: Dest, t: Tiling, at: At, first: E
         here = at | {t.row: K.add(first, Lit(r)), t.lane: j}
         return dest.arr.at(*(here[a] for a in op.out_axes))
 
-    def zero(r: int) -> None:
-        nest.loops([t.lane], at, lambda here: lw.store(Dest(place(at, r, here[t.lane])), Lit(0, nest.elem)))
+    def zero(here: At) -> None:
+        for r in range(rows):
+            lw.store(Dest(place(at, r, here[t.lane])), Lit(0, nest.elem))
 
     if dest.acc is None:
-        for r in range(rows):
-            zero(r)
+        nest.loops([t.lane], at, zero)
 
     def products(at: At, k: Expr, count: int) -> None:
         """One tile: ``rows`` x ``count`` factors held while the lane runs."""
@@ -252,14 +252,15 @@ def _row_block(nest: Nest, lw: Lowering, dest: Dest, t: Tiling, at: At, first: E
         done: Expr = K.ZERO
         for count in (TILE, 1):
             left = K.sub(total, done)
-            steps = Lit(left.value // count) if isinstance(left, Lit) else Apply("floordiv", (left, Lit(count)), i64)
+            steps: Expr = Lit(left.value // count) if isinstance(left, Lit) else \
+                Apply("floordiv", (left, Lit(count)), i64) if count > 1 else left
             if steps != K.ZERO:
                 b = Ref(lw.fresh("j"))
                 code: list[K.Stm] = []
                 lw.emit(For(b.name, steps, code))
                 with lw.into(code):
                     products(at, lw.let(K.add(K.add(first, done), K.mul(b, Lit(count))), "j"), count)
-            done = lw.let(K.mul(steps, Lit(count)))
+            done = K.mul(steps, Lit(count))
     others = [a for a in op.summed if a != t.k]
 
     def panel(first: Expr, count: Expr) -> None:
@@ -288,9 +289,12 @@ def _panels(nest: Nest, lw: Lowering, axis: int, lane: int, places: Sequence[Cal
     def if_several(change: Callable[[Arr, Arr], None]) -> None:
         then: list[K.Stm] = []
         lw.emit(If(Apply("lt", (Lit(PANEL), n), bool_), then))
-        with lw.into(then):
+
+        def each(at: At) -> None:
             for r, place in enumerate(places):
-                nest.loops([lane], {}, lambda at: change(place(at[lane]), total.at(Lit(r), at[lane])))
+                change(place(at[lane]), total.at(Lit(r), at[lane]))
+        with lw.into(then):
+            nest.loops([lane], {}, each)
 
     def gather(acc: str | None) -> Callable[[Arr, Arr], None]:
         def change(out: Arr, total: Arr) -> None:

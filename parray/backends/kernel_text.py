@@ -1,0 +1,133 @@
+"""The text of one CPU kernel: shares of a range, merging of accumulators, memory made and freed."""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+from parray.backends.source import Writer, expr, index_text, literal, storage_name
+from parray.kernels import Acc, Buf, Check, Heap, Let, Par, Serial
+from parray.types import ScalarType
+
+LANE = 8                                          # elements one thread's merge slot is apart from the next one's
+
+
+@dataclass
+class Merge:
+    """What follows a `Par` whose iterations ran elsewhere: threads' accumulators become one."""
+    par: Par
+
+
+@dataclass
+class Publish:
+    """What follows a `Serial` whose body ran elsewhere: its scalars become every thread's."""
+    serial: Serial
+
+
+class KernelWriter(Writer):
+    """The body of a kernel: shares of a range, merging of accumulators, memory made and freed."""
+
+    def __init__(self, number: dict[str, int], total: int, merge_slots: list[Buf]):
+        super().__init__()
+        self.number, self.total = number, total
+        self.merge_slots = list(merge_slots)
+        self.heaps = 0
+
+    def stm(self, s: Any) -> None:
+        match s:
+            case Par():
+                self._par(s)
+            case Serial():
+                self._serial(s)
+            case Merge(par=par):
+                self._join(par)
+            case Publish(serial=serial):
+                self._publish(serial.scalars)
+            case Heap(buf=buf, body=body):
+                self.heaps += 1
+                name = f"h{self.heaps}"
+                self.line(f"{name} = heap_new({expr(buf.size)} * {buf.elem.nbytes})")
+                self.line(f"{buf.name} = {self.buffer(buf, name)}")
+                self.stms(body)
+                self.line(f"heap_free({name})")
+            case Check(bad=bad, code=code):
+                self.line(f"failure = select({expr(bad)}, code{code}, failure)")
+            case _:
+                super().stm(s)
+
+    def buffer(self, buf: Buf, address: str) -> str:
+        return f"buffer({address}, 0, {storage_name(buf.elem)}, {self.number[buf.name]}, {self.total})"
+
+    def _par(self, s: Par) -> None:
+        v = s.var
+        self.stms(s.before)
+        for a in s.accs:
+            self.stm(Let(a.name, a.init))
+        self.line(f"{v}_n = {index_text(s.n)}")
+        self.line(f"{v}_lo = part({v}_n, thread, threads)")
+        self.line(f"for {v}_k in range(part({v}_n, thread + 1, threads) - {v}_lo):")
+        self.depth += 1
+        self.line(f"{v} = {v}_lo + {v}_k")
+        self.stms(s.body)
+        self.depth -= 1
+        self._join(s)
+
+    def _join(self, s: Par) -> None:
+        if s.accs:
+            self._merge(s.accs, s.merge)
+        if s.fold:
+            self.line("barrier(sync, threads)")
+            self.nested("if thread == 0:", s.fold_start)
+            self.depth += 1
+            self.nested("for lane in range(threads):", s.fold)
+            self.depth -= 1
+
+    def _merge(self, accs: Sequence[Acc], merge: Any) -> None:
+        slots = [self.merge_slots.pop(0) for _ in accs]
+        self.line("if threads > 1:")
+        self.depth += 1
+        for a, q in zip(accs, slots):
+            self.line(f"{q.name}[thread * {LANE}] = {a.name}")
+        self.line("barrier(sync, threads)")
+        for a in accs:
+            self.stm(Let(a.name, a.init))
+        self.line("for lane in range(threads):")
+        self.depth += 1
+        for a, q in zip(accs, slots):
+            self.line(f"{a.other} = {q.name}[lane * {LANE}]")
+        self.stms(merge)
+        self.depth -= 2
+
+    def _serial(self, s: Serial) -> None:
+        for name, elem in s.scalars:
+            self.line(f"{name} = {literal(0, elem)}")
+        self.nested("if thread == 0:", s.body)
+        if s.scalars:
+            self._publish(s.scalars)
+
+    def _publish(self, scalars: Sequence[tuple[str, ScalarType]]) -> None:
+        slots = [self.merge_slots.pop(0) for _ in scalars]
+        self.line("if threads > 1:")
+        self.depth += 1
+        self.line("if thread == 0:")
+        for (name, _), q in zip(scalars, slots):
+            self.line(f"    {q.name}[0] = {name}")
+        self.line("barrier(sync, threads)")
+        for (name, _), q in zip(scalars, slots):
+            self.line(f"{name} = {q.name}[0]")
+        self.depth -= 1
+
+
+_TOKEN = re.compile(r"(?<![.\w])([a-z]+\d+)((?:_n|_lo|_k)?)\b")
+_KEEP = {t for k in "iuf" for t in (f"{k}8", f"{k}16", f"{k}32", f"{k}64")}
+
+
+def canonical(text: str) -> str:
+    """The text with its names renamed in order of appearance."""
+    names: dict[str, str] = {}
+
+    def rename(m: re.Match[str]) -> str:
+        if m[1] in _KEEP:
+            return m[0]
+        return names.setdefault(m[1], f"{m[1].rstrip('0123456789')[0]}{len(names)}") + m[2]
+    return _TOKEN.sub(rename, text)
