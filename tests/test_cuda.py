@@ -415,7 +415,7 @@ def test_every_primitive_assembles(t: ScalarType) -> None:
 
 @needs_ptx
 def test_arrays_that_are_only_read_use_the_read_only_path() -> None:
-    (kernel,) = ptx.assemble(cuda.print_program(lower(CASES["linear"][0], 1))).values()
+    (kernel,) = ptx.assemble(cuda.print_program(lower(CASES["map"][0], 1))).values()
     assert "ld.global.nc" in kernel.ptx and "st.global" in kernel.ptx
 
 
