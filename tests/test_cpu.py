@@ -88,6 +88,13 @@ def test_many_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
     compare(optimised(lam) if seed % 2 else lam, seed)
 
 
+def test_rows_of_a_map_that_also_reads_their_scalar() -> None:
+    """The inner loop of this nest cannot be joined with the outer one."""
+    with pa.use_backend("cpu"):
+        f = pa.parallel(lambda x, m: pa.map(lambda a, row: pa.map(lambda e: e * a, row), x, m))
+        np.testing.assert_array_equal(f(np.arange(3), np.ones((3, 2), np.int64)), [[0, 0], [1, 1], [2, 2]])
+
+
 AXES = [((0, 1), (1, 2), (0, 2)), ((0, 1), (2, 1), (0, 2)), ((1, 0), (1, 2), (0, 2)), ((1, 0), (2, 1), (0, 2)),
         ((3, 0, 1), (3, 1, 2), (3, 0, 2)), ((0, 3, 1), (2, 3, 1), (0, 3, 2)), ((0, 1, 2), (1, 2), (0,)),
         ((0, 1), (0, 1), ()), ((0,), (1,), (0, 1)), ((0, 1), (1,), (0,)), ((1, 0), (1,), (0,)),

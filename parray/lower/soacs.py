@@ -124,7 +124,8 @@ class Body:
         lam, lw = self.op.lam, self.lw
         inner = lam.stms[0].op if len(lam.stms) == 1 else None
         if not isinstance(inner, Screma) or not inner.is_map or lam.results != lam.stms[0].vars or \
-                not isinstance(inner.n, int) and inner.n not in lw.env or not set(inner.xs) <= set(lam.params):
+                not isinstance(inner.n, int) and inner.n not in lw.env or not set(inner.xs) <= set(lam.params) or \
+                any(p in free_vars(inner.lam) for p in lam.params):
             return False
         m = lw.size(inner.n)
         arrays = [self.xs[lam.params.index(x)] for x in inner.xs]
