@@ -31,16 +31,22 @@ from parray.prelude import (broadcast_to, clip, cumprod, cumsum, e, expand_dims,
 from parray.record import record
 from parray.trace import Tracer
 from parray.trace.combinators import (assert_, exscan, gather, map, map2, map3, map4, map5, reduce, reduce_by_index,
-                                      reduce_comm, scan, scatter, tabulate, unzip, update)
+                                      reduce_comm, scan, scatter, tabulate, unzip)
 from parray.trace.combinators import zip_ as zip
 from parray.trace.control import cond, foldl, foldr, loop, while_loop
+from parray.trace.einsum import contract
 from parray.trace.elementwise import where
 from parray.trace.functions import (abs, acos, acosh, add, and_, asin, asinh, atan, atan2, atanh, cbrt, ceil, copysign,
                                     cos, cosh, div, eq, erf, erfc, exp, exp2, expm1, floor, floordiv, fma, fmod, ge,
                                     gt, hypot, isfinite, isinf, isnan, le, log, log1p, log2, log10, lt, mod, mul, ne,
                                     neg, not_, or_, pow, quot, round, rsqrt, shl, shr, sign, sin, sinh, sqrt, sub, tan,
                                     tanh, trunc, xor)
+from parray.trace.irregular import (argsort, expand, filter, flatmap, histogram, partition, replicated_iota,
+                                    searchsorted, segmented_iota, segmented_reduce, segmented_scan, sort, sort_by,
+                                    unique)
 from parray.trace.reductions import all, any, argmax, argmin, dot, matmul, max, mean, min, prod, sum
+from parray.trace.stencil import stencil
+from parray.trace.update import update
 from parray.trace.views import (concat, drop, flatten, iota, replicate, reshape, reverse, rotate, split, take,
                                 transpose, unflatten)
 

@@ -126,9 +126,10 @@ class While:
 
 @dataclass
 class Heap:
-    """A buffer whose size is known only here: made before ``body``, freed after it."""
+    """A buffer whose size is known only here: made before ``body``, freed after it unless ``kept`` as a result."""
     buf: Buf
     body: list[Stm]
+    kept: bool = False
 
 
 @dataclass
@@ -169,10 +170,17 @@ Stm = Let | Assign | Store | Check | For | If | While | Heap | Par | Serial
 
 @dataclass
 class Result:
-    """A result: an out buffer with its shape, or a scalar (left in element 0 of a one-element out buffer)."""
+    """A result: an out buffer with its shape, or a scalar (left in element 0 of a one-element out buffer).
+
+    The shape is in terms of what is known on entry; that of a ``kept`` buffer is names the program leaves.
+    """
     buf: Buf
     shape: tuple[Expr, ...]
     scalar: bool
+
+    @property
+    def kept(self) -> bool:
+        return self.buf.kind == "heap"
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Sequence
 
 from parray.ir import Lambda, Monoid, Op, Var, atoms, free_vars
-from parray.soacs import Assert, Cond, Index, Iota, Loop, Prim, Scatter, Screma, Slice, While
+from parray.soacs import Argsort, Assert, Cond, Index, Iota, Loop, Prim, Scatter, Screma, Slice, While
 
 Active = Callable[[Any], bool]
 
@@ -42,7 +42,7 @@ def results(op: Op, active: Active) -> tuple[bool, ...]:
     match op:
         case Prim():
             flags: tuple[bool, ...] = (_prim(op, active),)
-        case Iota() | Assert():
+        case Iota() | Assert() | Argsort():
             flags = tuple(False for _ in op.infer())
         case Index() | Slice():
             flags = (active(op.x),)

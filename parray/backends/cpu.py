@@ -8,6 +8,7 @@ waits at barriers.  A call whose estimated work is small uses the calling thread
 """
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import sys
@@ -23,7 +24,7 @@ from parray.backends import compiler, driver, intrinsics, vecmath
 from parray.backends.launches import LINE, Launches, split
 from parray.backends.source import expr
 from parray.errors import ParrayError
-from parray.kernels import Buf, KernelProgram, Lit, Ref
+from parray.kernels import Buf, KernelProgram, Lit, Ref, Result
 from parray.memory import Slot
 from parray.types import ScalarType, f16
 
@@ -66,6 +67,8 @@ def entry_source(program: KernelProgram) -> str:
                               "int64[::1]", "int32[::1]"], []
     ranks = program.ranks | {r.buf.name: max(1, len(r.shape)) for r in program.results}
     for k, p in enumerate([*program.params, *(r.buf for r in program.results)]):
+        if isinstance(p, Buf) and p.kind == "heap":             # the program makes it
+            continue
         scalar = isinstance(p, Ref)
         dims = ", ".join([":"] * (ranks.get(p.name, 1) - 1) + ["::1"])
         names.append(f"x{k}")
@@ -97,7 +100,7 @@ class Layout:
 def _plan_source(program: KernelProgram, layout: Layout) -> str:
     scalars = [p.name for p in program.params if isinstance(p, Ref)]
     shapes = ", ".join("None" if r.scalar else "(" + "".join(f"max({expr(s)}, 0), " for s in r.shape) + ")"
-                       for r in program.results)
+                       for r in program.results if not r.kept)
     return "\n".join([f"def plan({', '.join(['threads', *program.sizes, *scalars])}):",
                       *(f"    {text}" for text in layout.lines),
                       f"    return {layout.result}, ({shapes}{',' if shapes else ''}), {expr(program.work)}", ""])
@@ -183,10 +186,12 @@ class CpuExecutable:
         self._plans: dict[Any, Plan] = {}
         self._casts = [(k, np.float32 if p.elem == f16 else p.elem.dtype.type)
                        for k, p in enumerate(program.params) if isinstance(p, Ref)]
-        self._elems = [r.buf.elem.dtype for r in program.results]
-        buffers = [*program.params, *(r.buf for r in program.results)]
+        fixed = [r for r in program.results if not r.kept]
+        self._grown = [(k, r) for k, r in enumerate(program.results) if r.kept]
+        self._elems = [r.buf.elem.dtype for r in fixed]
+        buffers = [*program.params, *(r.buf for r in fixed)]
         self._halves = [k for k, p in enumerate(buffers) if isinstance(p, Buf) and p.elem == f16]
-        self._scalar_results = [k for k, r in enumerate(program.results) if r.scalar]
+        self._scalar_results = [k for k, r in enumerate(fixed) if r.scalar]
         used = _identifiers(self.plan_source)
         self._plan_scalars = any(p.name in used for p in program.params if isinstance(p, Ref))
 
@@ -241,9 +246,9 @@ class CpuExecutable:
             self._plans[key] = plan
         outs = _outputs(plan)
         if plan.empty:
-            self._run(plan, [*map(_padded, args), *map(_padded, outs)], sizes, leaves)
+            grown = self._run(plan, [*map(_padded, args), *map(_padded, outs)], sizes, leaves)
         else:
-            self._run(plan, [*args, *outs], sizes, leaves)
+            grown = self._run(plan, [*args, *outs], sizes, leaves)
         if not plan.pooled:
             results = outs
         else:
@@ -252,9 +257,12 @@ class CpuExecutable:
                 plan.pool.append(outs)
         for k in self._scalar_results:
             results[k] = results[k][0]
+        for (k, _), a in zip(self._grown, grown):
+            results.insert(k, a)
         return results
 
-    def _run(self, plan: Plan, args: list[Any], sizes: Sequence[int], leaves: list[Any]) -> None:
+    def _run(self, plan: Plan, args: list[Any], sizes: Sequence[int], leaves: list[Any]) -> list[Any]:
+        """Run; the results whose sizes the program found out."""
         arena = _local.arena
         if arena.size < plan.nbytes:
             arena = np.empty(plan.nbytes, np.uint8)
@@ -271,10 +279,26 @@ class CpuExecutable:
                 _team_lock.release()
         else:
             self._enter(0, 1, _local.sync, *args)
+        grown = [self._take(r, arena) for _, r in self._grown]
         if failures[0]:
             code = int(failures[0])
             failures[0] = 0
+            if code == driver.NO_MEMORY:
+                raise MemoryError(f"{self.program.name}: there is not enough memory for an array of the size it needs")
             raise self._error(code, plan, sizes, leaves)
+        return grown
+
+    def _take(self, r: Result, arena: Any) -> Any:
+        """A result in memory that the program made, copied to an array of NumPy's."""
+        slots, frame = self.launches.frame, arena[:8 * self._frame_size].view(np.int64)
+        address = int(frame[slots[r.buf.name]])
+        if not address:                                         # it failed before
+            return None
+        shape = [max(0, int(frame[slots[s.name]])) if isinstance(s, Ref) else 0 for s in r.shape]
+        out = np.empty(shape, r.buf.elem.dtype)
+        ctypes.memmove(out.ctypes.data, address, out.nbytes)
+        driver.release(address)
+        return out
 
     def _run_team(self, threads: int, args: list[Any]) -> None:
         sync = np.zeros(16, np.int64)

@@ -5,7 +5,8 @@ buffers.  A *table* is the program: calls, barriers and jumps as integers.  ``dr
 and serves every program, so that a new program costs the compilation of its new kernels only.
 
     CALL kernel slots      BARRIER      LOOP var n end / NEXT var n start      UNLESS slot target      GOTO target
-    SHARE first n: this thread's part of n      LEADER target: on for thread 0      NEW slot bytes / FREE slot      END
+    SHARE first n: this thread's part of n      LEADER target: on for thread 0      END
+    NEW slot bytes / FREE slot: memory of one thread's      NEW_ALL / FREE_ALL: of all threads'
 
 ``slots`` says where in the frame a kernel's own parameters lie, so one kernel serves many places of many programs.
 """
@@ -18,10 +19,12 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from parray.backends.intrinsics import ALWAYS, barrier, heap_free, heap_new, part, pointer
+from parray.backends.intrinsics import ALWAYS, atomic_load, atomic_store, barrier, heap_free, heap_new, part, pointer
 
-CALL, BARRIER, LOOP, NEXT, UNLESS, GOTO, NEW, FREE, SHARE, LEADER, END = range(11)
-LENGTH = (3, 1, 4, 4, 3, 2, 3, 2, 3, 2, 1)                      # of each operation with its operands
+CALL, BARRIER, LOOP, NEXT, UNLESS, GOTO, NEW, FREE, NEW_ALL, FREE_ALL, SHARE, LEADER, END = range(13)
+LENGTH = (3, 1, 4, 4, 3, 2, 3, 2, 3, 2, 3, 2, 1)                      # of each operation with its operands
+NO_MEMORY = -1                                            # a failure that is not of the program's making
+SHARED = 4                                                # the word of the threads' own memory that passes a slot on
 FAILURE, THREAD, THREADS, SYNC, FIRST = range(5)           # reserved slots; arguments begin at FIRST
 
 _I64, _I32, _I8P = ir.IntType(64), ir.IntType(32), cgutils.voidptr_t
@@ -146,6 +149,17 @@ def begin(frame: Any, base: Any, template: Any, strides: Any, thread: int, threa
 
 
 @njit(**ALWAYS)
+def share(frame: Any, k: int, sync: Any, threads: int) -> None:
+    """Slot ``k`` of thread 0 becomes every thread's."""
+    if threads > 1:
+        if slot(frame, THREAD) == 0:
+            atomic_store(sync, SHARED, slot(frame, k))
+        barrier(sync, threads)
+        set_slot(frame, k, atomic_load(sync, SHARED, 0))
+        barrier(sync, threads)
+
+
+@njit(**ALWAYS)
 def drive(table: Any, slots: Any, frame: Any, sync: Any, threads: int) -> None:
     """Execute a table."""
     where = pointer(slots)
@@ -169,11 +183,20 @@ def drive(table: Any, slots: Any, frame: Any, sync: Any, threads: int) -> None:
             pc = table[pc + 2] if _slot_bool(frame, table[pc + 1]) & 1 == 0 else pc + 3
         elif op == GOTO:
             pc = table[pc + 1]
-        elif op == NEW:
-            set_slot(frame, table[pc + 1], _integer(heap_new(slot(frame, table[pc + 2]))))
+        elif op == NEW or op == NEW_ALL:
+            if op == NEW or slot(frame, THREAD) == 0:
+                set_slot(frame, table[pc + 1], _integer(heap_new(max(slot(frame, table[pc + 2]), 64))))
+            if op == NEW_ALL:
+                share(frame, table[pc + 1], sync, threads)
+            if slot(frame, table[pc + 1]) == 0:
+                set_slot(frame, FAILURE, NO_MEMORY)
+                break
             pc += 3
-        elif op == FREE:
-            heap_free(_address(slot(frame, table[pc + 1])))
+        elif op == FREE or op == FREE_ALL:
+            if op == FREE_ALL:
+                barrier(sync, threads)
+            if op == FREE or slot(frame, THREAD) == 0:
+                heap_free(_address(slot(frame, table[pc + 1])))
             pc += 2
         elif op == SHARE:
             n, thread = slot(frame, table[pc + 2]), slot(frame, THREAD)
@@ -192,3 +215,9 @@ def finish(frame: Any, failures: Any) -> None:
     """Hand a recorded failure to the caller."""
     if slot(frame, FAILURE) != 0:
         failures[0] = slot(frame, FAILURE)
+
+
+@njit("void(int64)", cache=True)
+def release(address: int) -> None:
+    """Free memory that a program kept for its caller."""
+    heap_free(_address(address))

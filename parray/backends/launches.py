@@ -142,6 +142,7 @@ class Splitter:
         gather(self.program.body, False)
         owners: dict[str, int] = {}
         shared = {p.name for p in self.program.params if isinstance(p, Ref)} | set(self.program.sizes)
+        shared |= {s.name for r in self.program.results if r.kept for s in r.shape if isinstance(s, Ref)}
         for k, u in enumerate(units):
             for name in u.defs:
                 if owners.setdefault(name, k) != k:
@@ -252,12 +253,13 @@ class Splitter:
                 self.block(orelse)
                 self.flush()
                 table[leave] = len(table)
-            case Heap(buf=buf, body=body):
+            case Heap(buf=buf, body=body, kept=kept):
                 size = self.value(f"bytes{tag}", mul(buf.size, Lit(buf.elem.nbytes)))
-                table += [driver.NEW, self.out.slot(buf.name), size]
+                new, free = (driver.NEW, driver.FREE) if self.inside else (driver.NEW_ALL, driver.FREE_ALL)
+                table += [new, self.out.slot(buf.name), size]
                 self.block(body)
                 self.flush()
-                table += [driver.FREE, self.out.slot(buf.name)]
+                table += [] if kept else [free, self.out.slot(buf.name)]
 
     def kernel(self, stms: list[Any], what: str) -> None:
         """Make (or find) the kernel of these statements and call it here."""

@@ -1,9 +1,9 @@
 """Lowering: graph -> kernel code.
 
 Reading order: `values` (what a variable is while lowering), `core` (blocks, scalars, buffers, in-place decisions),
-then one file for each family of operations: `arrays`, `soacs` (Screma, Scatter), `control`, `contract`.
+then one file for each family of operations: `arrays`, `soacs` (Screma, Scatter), `control`, `contract`, `sort`.
 """
-from parray.lower import arrays, contract, control, soacs
+from parray.lower import arrays, contract, control, soacs, sort
 from parray.lower.core import Lowering, lower
 
-__all__ = ["Lowering", "arrays", "contract", "control", "lower", "soacs"]
+__all__ = ["Lowering", "arrays", "contract", "control", "lower", "soacs", "sort"]

@@ -168,7 +168,7 @@ def _contract(op: Contract, lw: Lowering, stm: Stm, dests: Sequence[Dest | None]
     if host and not outer:
         from parray.lower.soacs import serial
 
-        def make() -> Sequence[Val]:
+        def make(dests: Sequence[Dest | None]) -> Sequence[Val]:
             rows({})
             return ()
         serial(lw, stm, make)

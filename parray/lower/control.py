@@ -63,7 +63,7 @@ def _iterate(lam: Lambda, carried: Sequence[Val], lw: Lowering) -> None:
 @lower_op.register
 def _loop(op: Loop, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     if lw.host and is_small(op.lam, lw):                        # no iteration is worth sharing: one thread runs all
-        return serial(lw, stm, lambda: _loop(op, lw, stm, dests))
+        return serial(lw, stm, lambda ds: _loop(op, lw, stm, ds), dests)
     carried = _carry(op.inits, op.lam.params[1:], dests, lw)
     i = Ref(lw.fresh("j"))
     n = lw.size(op.n)
@@ -79,7 +79,7 @@ def _loop(op: Loop, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
 @lower_op.register
 def _while(op: While, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     if lw.host and is_small(op.lam, lw):
-        return serial(lw, stm, lambda: _while(op, lw, stm, dests))
+        return serial(lw, stm, lambda ds: _while(op, lw, stm, ds), dests)
     carried = _carry(op.inits, op.lam.params, dests, lw)
     test: list[K.Stm] = []
     with lw.into(test):

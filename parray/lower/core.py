@@ -11,7 +11,7 @@ from functools import singledispatch
 from typing import Any, Callable, Iterator, Sequence
 
 from parray import kernels as K
-from parray.errors import BackendError, Loc
+from parray.errors import Loc
 from parray.ir import Atom, Const, Lambda, Op, Stm, Var, free_vars, lambdas
 from parray.kernels import Apply, Buf, Check, Expr, For, Heap, KernelProgram, Let, Lit, Par, Ref, Result, Store
 from parray.lower.values import Arr, Dest, Lazy, Val, names, row_major
@@ -66,7 +66,6 @@ class Lowering:
         self.owned: set[Var] = set()             # variables whose memory belongs to the block being lowered
         self.host = True                         # outside every Par and Serial
         self.private = False                     # inside a Par: memory is one a thread
-        self.threads = True                      # whether the program may run on several threads
         self.counter = 0
         self.loc: Loc | None = None
 
@@ -153,13 +152,15 @@ class Lowering:
             buf = Buf(self.fresh("b"), t.elem, "private" if self.private else "temp", known)
             self.temps.append(buf)
         else:
-            if not self.private:
-                self.threads = False
             buf = Buf(self.fresh("b"), t.elem, "heap", count)
             heap = Heap(buf, [])
             self.emit(heap)
             self.out = heap.body                 # the rest of the block runs while it lives
         return Arr(buf, K.ZERO, shape, row_major(shape))
+
+    def grows(self, t: Type) -> bool:
+        """Whether an array's size is known only inside the program."""
+        return not t.is_scalar and self.expand(K.product(self.shape(t))) is None
 
     def target(self, t: Type, dest: Dest | None) -> Arr:
         """The destination if it is to be overwritten, else fresh memory."""
@@ -321,27 +322,18 @@ def is_small(lam: Lambda, lw: Lowering) -> bool:
 
 
 def lower(lam: Lambda, n_sizes: int, name: str = "program") -> KernelProgram:
-    """Kernel code of a whole program: ``lam``'s first ``n_sizes`` parameters are sizes.
-
-    Raises BackendError where the shape of a result depends on the contents of an array.
-    """
+    """Kernel code of a whole program: ``lam``'s first ``n_sizes`` parameters are sizes."""
     lw = Lowering()
     sizes, params = _parameters(lam, n_sizes, lw)
-    dests: list[Dest | None] = []
-    lw_results: list[tuple[Type, Dest]] = []
+    outs: list[Arr | None] = []
     body: list[K.Stm] = []
     with lw.into(body):
         _leading_sizes(lam, lw)
-        for k, r in enumerate(lam.results):
-            arr = _result(k, r.type, lw)
-            lw_results.append((r.type, Dest(arr)))
-            dests.append(Dest(arr))
-        lw.block(lam, dests)
-    results = [Result(d.arr.buf, tuple(lw.expand(s) for s in d.arr.shape), t.is_scalar)     # type: ignore[misc]
-               for t, d in lw_results]
-    estimate = work(lam, lw) if lw.threads else K.ZERO
+        outs = [_out(k, r.type, lw) for k, r in enumerate(lam.results)]
+        values = lw.block(lam, [Dest(arr) if arr is not None else None for arr in outs])
+        results = [_result(k, r.type, arr, v, lw) for k, (r, arr, v) in enumerate(zip(lam.results, outs, values))]
     ranks = {b.name: p.type.rank for b, p in zip(params, lam.params[n_sizes:])}
-    return KernelProgram(name, sizes, params, lw.temps, body, results, lw.failures, estimate, ranks)
+    return KernelProgram(name, sizes, params, lw.temps, body, results, lw.failures, work(lam, lw), ranks)
 
 
 def _parameters(lam: Lambda, n_sizes: int, lw: Lowering) -> tuple[list[str], list[Buf | Ref]]:
@@ -378,17 +370,30 @@ def _leading_sizes(lam: Lambda, lw: Lowering) -> None:
                     lw.env[stm.vars[0]] = Ref(name, stm.op.elem)
 
 
-def _result(k: int, t: Type, lw: Lowering) -> Arr:
-    try:
-        shape = lw.shape(t)
-        count = lw.expand(K.product(shape))
-    except KeyError:
-        count = None
-    if count is None:
-        raise BackendError("the shape of a result depends on the contents of an array, which this backend does not "
-                           "support yet; use backend=\"interp\"")
-    buf = Buf(f"r{k}", t.elem, "out", count)
-    return Arr(buf, K.ZERO, shape, row_major(shape))
+def _out(k: int, t: Type, lw: Lowering) -> Arr | None:
+    """Memory of the caller's for a result, where its size is known on entry."""
+    if not all(isinstance(s, int) or s in lw.env for s in t.shape):
+        return None
+    shape = lw.shape(t)
+    count = lw.expand(K.product(shape))
+    return Arr(Buf(f"r{k}", t.elem, "out", count), K.ZERO, shape, row_major(shape)) if count is not None else None
+
+
+def _result(k: int, t: Type, arr: Arr | None, v: Val, lw: Lowering) -> Result:
+    """What the caller gets: its own memory, or memory made for a size that came out of the program."""
+    if arr is not None:
+        return Result(arr.buf, tuple(lw.expand(s) for s in arr.shape), t.is_scalar)      # type: ignore[misc]
+    shape: tuple[Expr, ...] = ()
+    for s in lw.shape(t):
+        name = lw.fresh("d")
+        lw.emit(Let(name, s))
+        shape += (Ref(name),)
+    buf = Buf(f"r{k}", t.elem, "heap", K.product(shape))
+    heap = Heap(buf, [], kept=True)
+    lw.emit(heap)
+    lw.out = heap.body
+    lw.copy(Dest(Arr(buf, K.ZERO, shape, row_major(shape))), v)
+    return Result(buf, shape, False)
 
 
 __all__ = ["Lowering", "combine", "lower", "lower_op", "names", "ScalarType"]

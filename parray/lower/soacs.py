@@ -244,7 +244,9 @@ def split_by_width(op: Screma, values: Sequence[Dest | None]) -> list[list[Dest 
 def _screma(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     if lw.host:
         parallel = not op.scans and all(m.width == 1 or all(a.type.is_scalar for a in m.ne) for m in op.reds)
-        return _parallel(op, lw, stm, dests) if parallel else serial(lw, stm, lambda: _nested(op, lw, stm, dests))
+        if parallel:
+            return _parallel(op, lw, stm, dests)
+        return serial(lw, stm, lambda ds: _nested(op, lw, stm, ds), dests)
     return _nested(op, lw, stm, dests)
 
 
@@ -256,12 +258,13 @@ def _nested(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> list[Val]:
     return body.results(accs)
 
 
-def serial(lw: Lowering, stm: Stm, make: Callable[[], Sequence[Val]]) -> list[Val]:
-    """Code that one thread runs; scalars it makes are handed to all."""
+def serial(lw: Lowering, stm: Stm, make: Callable[[Dests], Sequence[Val]], dests: Dests = ()) -> list[Val]:
+    """Code that one thread runs; scalars it makes are handed to all, and memory it makes is made by all."""
+    dests = [Dest(lw.alloc(v.type)) if d is None and lw.grows(v.type) else d for v, d in zip(stm.vars, dests)]
     code: list[K.Stm] = []
     loc = lw.loc
     with lw.into(code), lw.mode(host=False, private=False):
-        vals = [v if isinstance(v, (Arr, Lazy)) else lw.let(v) for v in make()]
+        vals = [v if isinstance(v, (Arr, Lazy)) else lw.let(v) for v in make(dests)]
     scalars = [(v.name, v.elem) for v in vals if isinstance(v, Ref)]
     lw.emit(Serial(code, scalars, loc, stm.op.name))
     for name, _ in scalars:
@@ -349,7 +352,7 @@ def _scatter(op: Scatter, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
         _writes(op, lw, arrs)
         return arrs
 
-    def make() -> Sequence[Val]:
+    def make(dests: Dests) -> Sequence[Val]:
         _writes(op, lw, arrs)
         return ()
     serial(lw, stm, make)

@@ -5,6 +5,7 @@ from parray.soacs.control import Cond, Loop, While
 from parray.soacs.prim import Prim
 from parray.soacs.scatter import Scatter
 from parray.soacs.screma import Screma
+from parray.soacs.sort import Argsort
 
-__all__ = ["Assert", "Concat", "Cond", "Contract", "Index", "Iota", "Loop", "Prim", "Replicate", "Reshape", "Scatter",
-           "Screma", "Slice", "Transpose", "While"]
+__all__ = ["Argsort", "Assert", "Concat", "Cond", "Contract", "Index", "Iota", "Loop", "Prim", "Replicate", "Reshape",
+           "Scatter", "Screma", "Slice", "Transpose", "While"]

@@ -14,7 +14,6 @@ from parray.prims import TABLE
 from parray.soacs import Assert, Iota, Prim, Scatter, Screma
 from parray.trace import context
 from parray.trace.elementwise import broadcast_to, describe, lift, note_element, to_type
-from parray.trace.indexing import in_range, wrap
 from parray.trace.promote import can_coerce, constant, convert, is_python_number
 from parray.trace.tracer import Tracer
 from parray.trace.views import array, as_size
@@ -230,7 +229,8 @@ def _places(indices: Any, what: str) -> list[Atom]:
     return out
 
 
-def _destinations(dest: Any, rank: int, what: str) -> tuple[list[Atom], Tree]:
+def destinations(dest: Any, rank: int, what: str) -> tuple[list[Atom], Tree]:
+    """The arrays to write to, of one size in their first ``rank`` dimensions."""
     leaves, structure = tree.flatten(dest)
     atoms = [array(leaf, what, rank) for leaf in leaves]
     if not atoms:
@@ -247,7 +247,7 @@ def _write(dest: Any, indices: Any, values: Any, what: str,
     """Scatter ``values`` into ``dest``; an array of values, or one value for all places."""
     context.current(what)
     places = _places(indices, what)
-    dests, structure = _destinations(dest, len(places), what)
+    dests, structure = destinations(dest, len(places), what)
     leaves, found = tree.flatten(values)
     if found != structure:
         raise TypeMismatch(f"{what}: the values are {found}, the destination is {structure}", builder.here())
@@ -294,41 +294,6 @@ def reduce_by_index(dest: Any, op: Callable[..., Any], ne: Any, indices: Any, va
     """A generalised histogram: ``out[indices[j]] = out[indices[j]] op values[j]``; places outside are dropped."""
     what = "pa.reduce_by_index"
     return _write(dest, indices, values, what, lambda types, structure: monoid(op, ne, types, structure, what))
-
-
-def update(xs: Any, index: Any, value: Any) -> Any:
-    """A copy of ``xs`` with ``xs[index] = value``; ``index`` is an integer, or a tuple of them."""
-    what = "pa.update"
-    context.current(what)
-    entries = list(index) if isinstance(index, (tuple, list)) else [index]
-    dests, structure = _destinations(xs, len(entries), what)
-    leaves, found = tree.flatten(value)
-    if found != structure:
-        raise TypeMismatch(f"{what}: the value is {found}, the array is {structure}", builder.here())
-    at = [_checked_index(lift(i, what), n) for i, n in zip(entries, dests[0].type.shape)]
-    values = []
-    for leaf, d in zip(leaves, dests):
-        row = d.type.row(len(at))
-        scalar = not lift(leaf, what).ndim
-        values.append(broadcast_to(to_type(leaf, Type(row.elem), f"the value of {what}"), row.shape) if scalar
-                      else to_type(leaf, row, f"the value of {what}"))
-    lam = builder.make_lambda((), lambda: [*at, *values])
-    outs = builder.emit(Scatter(1, tuple(dests), len(at), None, lam, ()))            # type: ignore[arg-type]
-    return tree.unflatten(structure, [Tracer(o) for o in outs])
-
-
-def _checked_index(i: Tracer, n: Any) -> Atom:
-    """An index with the wrap of negative ones, and a check at run time."""
-    if i.ndim or not i.dtype.is_integer:
-        raise TypeMismatch(f"pa.update takes an integer as index, not {i!r}", builder.here())
-    n = resolve(n)
-    at = wrap(i.atom, n)
-    if not in_range(at, n):
-        size = builder.size_atom(n)
-        ok = builder.prim("and", builder.prim("ge", at, Const(0, i64)), builder.prim("lt", at, size))
-        builder.emit(Assert(ok, "index {} is out of bounds for a dimension of size {}",
-                            (builder.convert(i.atom, i64), size), "BoundsError"))
-    return at
 
 
 # --- several arrays --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 
 from parray import builder, tree
 from parray.errors import TypeMismatch
-from parray.ir import Atom, Lambda, Stm, Var, resolve, size_atom
+from parray.ir import Atom, Lambda, Stm, Var, refresh, resolve, size_atom
 from parray.soacs import Cond, Loop, While
 from parray.trace import context
 from parray.trace.combinators import call, inputs, rebuild
@@ -40,7 +40,8 @@ def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *opera
     b, other, b_scope = _branch(orelse, operands, lambda: builder.prim("not", test))
     if structure != other:
         raise TypeMismatch(f"the branches of pa.cond differ: {structure} and {other}", builder.here())
-    types = [_joint_type(x, y) for x, y in zip(a, b)]
+    bodies = (list(a_scope.stms), list(b_scope.stms))
+    types = [_joint_type(test, bodies, x, y) for x, y in zip(a, b)]
     outs = builder.emit(Cond(test, _finish(a, types, a_scope), _finish(b, types, b_scope)))
     return tree.unflatten(structure, [Tracer(o, x.weak and y.weak) for o, x, y in zip(outs, a, b)])
 
@@ -49,11 +50,10 @@ def _branch(f: Callable[..., Any], operands: Sequence[Any], guard: Callable[[], 
     with context.inner((), guard) as s:
         leaves, structure = tree.flatten(call(f, *operands))
         values = [lift(leaf, "a branch of pa.cond returns") for leaf in leaves]
-    context.check_regular([v.type for v in values], s, (), "a branch of pa.cond")
     return values, structure, s
 
 
-def _joint_type(x: Tracer, y: Tracer) -> Type:
+def _joint_type(test: Atom, bodies: tuple[list[Stm], list[Stm]], x: Tracer, y: Tracer) -> Type:
     a, b = x.type, y.type
     if a.rank != b.rank or a.elem != b.elem and not (x.weak or y.weak):
         raise TypeMismatch(f"the branches of pa.cond give {describe(a)} and {describe(b)}; they must have one type",
@@ -62,9 +62,28 @@ def _joint_type(x: Tracer, y: Tracer) -> Type:
     if elem != a.elem and not x.weak or elem != b.elem and not y.weak:
         raise TypeMismatch(f"the branches of pa.cond give {describe(a)} and {describe(b)}; they must have one type",
                            builder.here())
-    for s, t in zip(a.shape, b.shape):
+    return Type(elem, tuple(_joint_size(test, bodies, s, t) for s, t in zip(a.shape, b.shape)))
+
+
+def _joint_size(test: Atom, bodies: tuple[list[Stm], list[Stm]], s: Any, t: Any) -> Any:
+    """The size of a dimension after the branches: theirs, or where it is computed, that of the one that is taken.
+
+    A size that only the branch itself finds out is computed first, by a branch that gives the size alone.
+    """
+    s, t = resolve(s), resolve(t)
+    if any(v in (s, t) for body in bodies for stm in body for v in stm.vars):
+        size_of = [refresh(Lambda((), tuple(body), (size_atom(n),))) for body, n in zip(bodies, (s, t))]
+        found = builder.emit1(Cond(test, *size_of))
+        context.current().nonneg.add(found)
+        return found
+    known = context.current().roots
+    if builder.same_size(s, t) or all(isinstance(k, int) or k in known for k in (s, t)):
         context.unify(s, t, "the branches of pa.cond give arrays of one shape")
-    return Type(elem, tuple(resolve(s) for s in a.shape))
+        return resolve(s)
+    out = builder.size_prim("select", test, size_atom(s), size_atom(t))
+    if context.is_nonneg(s) and context.is_nonneg(t) and isinstance(out, Var):
+        context.current().nonneg.add(out)
+    return out
 
 
 def _finish(values: Sequence[Tracer], types: Sequence[Type], s: Any) -> Lambda:

@@ -17,12 +17,12 @@ import numpy as np
 from parray import builder
 from parray.errors import BoundsError, TraceError, TypeMismatch
 from parray.ir import Atom, Const, Var, as_size, resolve, size_atom
-from parray.soacs import Slice
+from parray.soacs import Assert, Slice
 from parray.trace import context
 from parray.trace.elementwise import broadcast_shapes, broadcast_to, is_array_like, lift, note_element
 from parray.trace.tracer import Tracer
 from parray.trace.views import permute, reshape_atom
-from parray.types import i64
+from parray.types import bool_, i64
 
 
 @dataclass
@@ -36,7 +36,15 @@ class _Key:
 
 def getitem(x: Tracer, index: Any) -> Any:
     """``x[index]``."""
-    key = _parse(x, index if isinstance(index, tuple) else (index,))
+    if isinstance(index, (Tracer, np.ndarray)) and index.dtype in (bool_, np.bool_) and index.ndim == 1:
+        from parray.trace.irregular import compact
+        mask = lift(index, "an index")
+        context.unify(mask.type.shape[0], x.type.shape[0] if x.ndim else 0, "a boolean index has an entry for each row")
+        return compact(mask, x)
+    entries = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(e, slice) and isinstance(e.step, Tracer) for e in entries):
+        return _with_traced_steps(x, entries)
+    key = _parse(x, entries)
     a = _slice(x.atom, key.slices)
     fixed = sorted([*key.scalars, *key.arrays])
     rest = [d for d in range(x.ndim) if d not in fixed]
@@ -114,8 +122,7 @@ def _scalar_or_array(x: Tracer, e: Any, d: int, key: _Key) -> None:
     if isinstance(e, (list, tuple)):
         e = np.asarray(e)
     if isinstance(e, bool) or getattr(e, "dtype", None) in (np.bool_,) or isinstance(e, Tracer) and e.dtype.is_bool:
-        raise TraceError("a boolean index gives an array whose size depends on the values: pa.where(mask, x, 0) keeps "
-                         "the size; pa.filter is not available yet", builder.here())
+        raise TraceError("a boolean index goes alone, as x[mask]; pa.where(mask, x, 0) keeps the size", builder.here())
     if isinstance(e, np.ndarray) and e.ndim == 0:
         e = e[()]
     if isinstance(e, np.ndarray) and e.size == 0 and e.dtype.kind == "f":
@@ -200,7 +207,7 @@ def _slice(x: Atom, slices: dict[int, slice]) -> Atom:
     sizes: list[Any] = []
     steps: list[int] = []
     for d, n in enumerate(x.type.shape):
-        start, size, step = _bounds(slices.get(d, slice(None)), resolve(n))
+        start, size, step = bounds(slices.get(d, slice(None)), resolve(n))
         starts.append(size_atom(start))
         sizes.append(size)
         steps.append(step)
@@ -211,7 +218,7 @@ def _slice(x: Atom, slices: dict[int, slice]) -> Atom:
     return builder.emit1(Slice(x, tuple(starts), tuple(sizes), tuple(steps)))        # type: ignore[arg-type]
 
 
-def _bounds(s: slice, n: Any) -> tuple[Any, Any, int]:
+def bounds(s: slice, n: Any) -> tuple[Any, Any, int]:
     """Start, number and step of the elements that a slice of a dimension of size ``n`` has."""
     step = 1 if s.step is None else _slice_entry(s.step, "step")
     if not isinstance(step, int):
@@ -311,3 +318,42 @@ def _clip_back(e: Any, n: Any, last: Any) -> Any:
     negative = builder.prim("lt", size_atom(e), Const(0, i64))
     at = as_size(builder.select(negative, builder.prim("add", size_atom(e), size_atom(n)), size_atom(e)))
     return builder.size_prim("max", builder.size_prim("min", at, last), -1)
+
+
+# --- steps that are known at run time --------------------------------------------------------------------------------
+
+def _with_traced_steps(x: Tracer, entries: tuple[Any, ...]) -> Any:
+    """``x[a:b:s]`` for a traced ``s``: a gather along each such dimension."""
+    if any(e is None or e is Ellipsis for e in entries):
+        raise TraceError("a slice with a traced step goes with integers and other slices only", builder.here())
+    for d, e in enumerate(entries):
+        if isinstance(e, slice) and isinstance(e.step, Tracer):
+            places = stepped(e, resolve(x.type.shape[d]))
+            order = [d, *(k for k in range(x.ndim) if k != d)]
+            rows = _gather(permute(x.atom, order), [places])
+            x = Tracer(permute(rows, [order.index(k) for k in range(x.ndim)]))
+    return getitem(x, tuple(slice(None) if isinstance(e, slice) and isinstance(e.step, Tracer) else e for e in entries))
+
+
+def stepped(s: slice, n: Any) -> Tracer:
+    """The places of a slice whose step is known at run time, as an array."""
+    step = size_atom(_slice_entry(s.step, "step"))
+    zero, one, size = Const(0, i64), Const(1, i64), size_atom(n)
+    builder.emit(Assert(builder.prim("ne", step, zero), "the step of a slice cannot be 0", (), "TypeMismatch"))
+    back = builder.prim("lt", step, zero)
+    low = builder.select(back, Const(-1, i64), zero)
+    high = builder.select(back, builder.prim("sub", size, one), size)
+
+    def place(e: Any, default: Atom) -> Atom:
+        if e is None:
+            return default
+        at = size_atom(_slice_entry(e, "bound"))
+        at = builder.select(builder.prim("lt", at, zero), builder.prim("add", at, size), at)
+        return builder.prim("min", builder.prim("max", at, low), high)
+    start = place(s.start, builder.select(back, high, low))
+    stop = place(s.stop, builder.select(back, low, high))
+    span = builder.select(back, builder.prim("sub", start, stop), builder.prim("sub", stop, start))
+    stride = builder.prim("max", builder.prim("abs", step), one)
+    count = builder.prim("floordiv", builder.prim("sub", builder.prim("add", span, stride), one), stride)
+    numbers = builder.iota(context.at_least_zero(as_size(count)))
+    return Tracer(builder.map1(lambda i: builder.prim("add", start, builder.prim("mul", i, step)), numbers))

@@ -1,0 +1,134 @@
+"""``update``: a changed copy of an array, a structure of arrays, or a record.
+
+    update(xs, i, v)              xs[i] = v                update(xs, slice(1, None), v)    xs[1:] = v
+    update(xs, (i, j), v)         xs[i, j] = v             update(p, ("w", 0), v)           p.w[0] = v
+"""
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Sequence
+
+from parray import builder, tree
+from parray.errors import TypeMismatch
+from parray.ir import Atom, Const, resolve, size_atom
+from parray.soacs import Assert, Scatter
+from parray.trace import context
+from parray.trace.combinators import destinations
+from parray.trace.elementwise import broadcast_to, lift, to_type
+from parray.trace.indexing import bounds, in_range, stepped, wrap
+from parray.trace.tracer import Tracer
+from parray.trace.views import reshape_atom
+from parray.types import Type, i64
+
+
+def update(xs: Any, index: Any, value: Any) -> Any:
+    """A copy of ``xs`` with ``xs[index] = value``.
+
+    ``index`` is an integer, a slice, or a tuple of these; names in front lead through the fields of records, dicts and
+    named tuples.  Raises BoundsError where an integer is outside; slices are clipped as NumPy's.
+    """
+    context.current("pa.update")
+    entries = list(index) if isinstance(index, (tuple, list)) else [index]
+    if not entries:
+        return value
+    if isinstance(entries[0], str):
+        return _with_field(xs, entries[0], update(_field(xs, entries[0]), entries[1:], value))
+    dests, structure = destinations(xs, len(entries), "pa.update")
+    leaves, found = tree.flatten(value)
+    if found != structure and not (structure.size == found.size == 1):
+        raise TypeMismatch(f"pa.update: the value is {found}, the array is {structure}", builder.here())
+    change = _slices if any(isinstance(e, slice) for e in entries) else _element
+    return tree.unflatten(structure, [Tracer(o) for o in change(dests, entries, leaves)])
+
+
+# --- fields ----------------------------------------------------------------------------------------------------------
+
+def _names(x: Any) -> Sequence[str]:
+    if isinstance(x, dict):
+        return list(x)
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return [f.name for f in dataclasses.fields(x)]
+    return getattr(x, "_fields", ())
+
+
+def _field(x: Any, name: str) -> Any:
+    if name not in _names(x):
+        raise TypeMismatch(f"pa.update: there is no field {name!r}; there are {', '.join(_names(x)) or 'none'}",
+                           builder.here())
+    return x[name] if isinstance(x, dict) else getattr(x, name)
+
+
+def _with_field(x: Any, name: str, value: Any) -> Any:
+    if isinstance(x, dict):
+        return {k: value if k == name else v for k, v in x.items()}
+    return x._replace(**{name: value}) if hasattr(x, "_replace") else dataclasses.replace(x, **{name: value})
+
+
+# --- elements --------------------------------------------------------------------------------------------------------
+
+def _element(dests: Sequence[Atom], entries: Sequence[Any], leaves: Sequence[Any]) -> Sequence[Atom]:
+    at = [_checked(lift(i, "pa.update"), n) for i, n in zip(entries, dests[0].type.shape)]
+    values = []
+    for leaf, d in zip(leaves, dests):
+        row = d.type.row(len(at))
+        scalar = not lift(leaf, "pa.update").ndim
+        values.append(broadcast_to(to_type(leaf, Type(row.elem), "the value of pa.update"), row.shape) if scalar
+                      else to_type(leaf, row, "the value of pa.update"))
+    lam = builder.make_lambda((), lambda: [*at, *values])
+    return builder.emit(Scatter(1, tuple(dests), len(at), None, lam, ()))            # type: ignore[arg-type]
+
+
+def _checked(i: Tracer, n: Any) -> Atom:
+    """An index with the wrap of negative ones, and a check at run time."""
+    if i.ndim or not i.dtype.is_integer:
+        raise TypeMismatch(f"pa.update takes integers and slices as index, not {i!r}", builder.here())
+    n = resolve(n)
+    at = wrap(i.atom, n)
+    if not in_range(at, n):
+        size = size_atom(n)
+        ok = builder.prim("and", builder.prim("ge", at, Const(0, i64)), builder.prim("lt", at, size))
+        builder.emit(Assert(ok, "index {} is out of bounds for a dimension of size {}",
+                            (builder.convert(i.atom, i64), size), "BoundsError"))
+    return at
+
+
+# --- slices ----------------------------------------------------------------------------------------------------------
+
+def _slices(dests: Sequence[Atom], entries: Sequence[Any], leaves: Sequence[Any]) -> list[Atom]:
+    """The places of all slices as one dimension, written by one scatter."""
+    spans = [_span(e, resolve(n)) if isinstance(e, slice) else None for e, n in zip(entries, dests[0].type.shape)]
+    fixed = [None if s else _checked(lift(e, "pa.update"), n)
+             for s, e, n in zip(spans, entries, dests[0].type.shape)]
+    sizes = [span[1] for span in spans if span]
+    total = context.at_least_zero(builder.size_product(sizes))
+
+    def places(t: Atom) -> list[Atom]:
+        out: list[Atom] = []
+        for span, i in reversed(list(zip(spans, fixed))):
+            if span is None:
+                assert i is not None
+                out.append(i)
+                continue
+            place, size = span
+            inside = builder.prim("mod", t, size_atom(builder.size_prim("max", size, 1))) if len(sizes) > 1 else t
+            t = builder.prim("floordiv", t, size_atom(builder.size_prim("max", size, 1))) if len(sizes) > 1 else t
+            out.append(place(inside))
+        return out[::-1]
+    results: list[Atom] = []
+    for d, leaf in zip(dests, leaves):
+        row = d.type.row(len(entries))
+        value = to_type(leaf, Type(row.elem, lift(leaf, "pa.update").type.shape), "the value of pa.update")
+        flat = reshape_atom(broadcast_to(value, (*sizes, *row.shape)), (total, *row.shape))
+        numbers = builder.iota(total)
+        lam = builder.make_lambda([Type(i64), row], lambda t, v: [*places(t), v])
+        results += builder.emit(Scatter(total, (d,), len(entries), None, lam, (numbers, flat)))    # type: ignore
+    return results
+
+
+def _span(s: slice, n: Any) -> tuple[Callable[[Atom], Atom], Any]:
+    """Where the elements of a slice lie, and how many there are."""
+    if isinstance(s.step, Tracer):
+        places = stepped(s, n).atom
+        return (lambda i: builder.index(places, i, safe=True)), resolve(places.type.shape[0])
+    first, size, step = bounds(s, n)
+    return (lambda i: builder.prim("add", size_atom(first), builder.prim("mul", i, size_atom(step)))), resolve(size)
