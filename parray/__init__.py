@@ -22,7 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from parray import errors, sizes, tree
-from parray.api import Parallel, grad, jvp, parallel, stop_gradient, use_backend, value_and_grad, vjp
+from parray.api import (Parallel, custom_vjp, grad, hessian, jacfwd, jacrev, jvp, parallel, stop_gradient, use_backend,
+                        value_and_grad, vjp)
 from parray.errors import (AssertionFailed, BackendError, BoundsError, DivisionError, ParrayError, SizeMismatch,
                            TraceError, TypeMismatch)
 from parray.prelude import (broadcast_to, clip, cumprod, cumsum, e, expand_dims, eye, full, gelu, inf, log_softmax,
@@ -33,7 +34,7 @@ from parray.trace import Tracer
 from parray.trace.combinators import (assert_, exscan, gather, map, map2, map3, map4, map5, reduce, reduce_by_index,
                                       reduce_comm, scan, scatter, tabulate, unzip)
 from parray.trace.combinators import zip_ as zip
-from parray.trace.control import cond, foldl, foldr, loop, while_loop
+from parray.trace.control import checkpoint, cond, foldl, foldr, loop, while_loop
 from parray.trace.einsum import contract
 from parray.trace.elementwise import where
 from parray.trace.functions import (abs, acos, acosh, add, and_, asin, asinh, atan, atan2, atanh, cbrt, ceil, copysign,

@@ -10,8 +10,8 @@ from typing import Any, Iterable, Sequence
 
 from parray.ir import Lambda, Monoid, Op, Stm, Var, atoms, size_vars
 from parray.pretty import stm_text
-from parray.soacs import (Argsort, Assert, Concat, Cond, Contract, Index, Iota, Loop, Prim, Replicate, Reshape, Scatter,
-                          Screma, Slice, Transpose, While)
+from parray.soacs import (Argsort, Assert, Concat, Cond, Contract, CustomVjp, Index, Iota, Loop, Prim, Replicate,
+                          Reshape, Scatter, Screma, Slice, Transpose, While)
 from parray.types import Type, bool_, i64
 
 _I64 = Type(i64)
@@ -101,6 +101,9 @@ class _Checker:
                 assert Prim.of(op.prim, op.args, op.elem) == op, f"{op.prim} does not give {op.elem}"
             case Iota() | Replicate():
                 self.size(op.n)
+            case CustomVjp():
+                for l in (op.lam, op.fwd):
+                    self.fits(l, [a.type for a in op.args], list(l.result_types), "a function with its own derivative")
             case Argsort():
                 self.size(op.n)
                 assert all(k.type.shape == (op.n,) for k in op.keys), "keys of one length"

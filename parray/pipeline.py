@@ -16,10 +16,10 @@ from parray import contractions, fuse, interchange
 from parray.check import check
 from parray.errors import BackendError
 from parray.interpreter import run
-from parray.ir import Lambda, Substitution
+from parray.ir import Lambda, Stm, Substitution
 from parray.program import Program
 from parray.simplify import simplify
-from parray.soacs import Prim
+from parray.soacs import CustomVjp, Prim
 
 
 @dataclass(frozen=True)
@@ -30,27 +30,35 @@ class Pass:
     apply: Callable[[Lambda], Lambda]
 
 
-class _WithoutStops(Substitution):
-    """stop x  =>  x"""
+class _Settled(Substitution):
+    """stop x  =>  x;    custom f fwd bwd x  =>  f x"""
 
     def lam(self, lam: Lambda) -> Lambda:
         params = tuple(self.fresh(p) for p in lam.params)
-        stms = []
-        for s in lam.stms:
-            if isinstance(s.op, Prim) and s.op.prim == "stop":
-                self.env[s.vars[0]] = self.atom(s.op.args[0])
-            else:
-                stms.append(self.stm(s))
+        stms = self.block(lam.stms)
         return Lambda(params, tuple(stms), tuple(self.atom(r) for r in lam.results))
 
+    def block(self, given: Sequence[Stm]) -> list[Stm]:
+        stms: list[Stm] = []
+        for s in given:
+            if isinstance(s.op, Prim) and s.op.prim == "stop":
+                self.env[s.vars[0]] = self.atom(s.op.args[0])
+            elif isinstance(s.op, CustomVjp):
+                self.env.update(zip(s.op.lam.params, map(self.atom, s.op.args)))
+                stms += self.block(s.op.lam.stms)
+                self.env.update(zip(s.vars, map(self.atom, s.op.lam.results)))
+            else:
+                stms.append(self.stm(s))
+        return stms
 
-def without_stops(lam: Lambda) -> Lambda:
-    """The graph without `stop_gradient`, which means nothing once everything is differentiated."""
-    return _WithoutStops().lam(lam)
+
+def settled(lam: Lambda) -> Lambda:
+    """The graph without what means nothing once everything is differentiated."""
+    return _Settled().lam(lam)
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("settle", "stop_gradient is gone", without_stops),
+    Pass("settle", "stop_gradient and custom derivatives are gone", settled),
     Pass("simplify", "rewrite rules, common subexpressions, dead code, hoisting", simplify),
     Pass("contract", "map nests around sums of products become contractions", contractions.recognise),
     Pass("resimplify", "what recognition left dead", simplify),

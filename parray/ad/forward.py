@@ -13,7 +13,7 @@ from parray import builder as b
 from parray.ad import activity
 from parray.ad.reverse import distinct
 from parray.ir import Atom, Lambda, Monoid, Op, Stm, Substitution, Var
-from parray.soacs import Reshape
+from parray.soacs import Prim, Reshape
 from parray.soacs.monoids import component_prims
 from parray.types import SIZE
 
@@ -41,6 +41,12 @@ class Forward(activity.Activity):
             if tangent.type != v.type:
                 tangent = b.emit1(Reshape(tangent, v.type.shape))   # type: ignore[arg-type]   # sizes are equal
             self.tangents[v] = tangent
+
+    def alias(self, v: Var, a: Atom) -> None:
+        """Bind ``v`` to the value of ``a``, tangent included."""
+        array = isinstance(a, Var) and a.type.rank
+        self.bind((v,), Reshape(a, a.type.shape) if array else Prim("convert", (a,), a.type.elem))     # type: ignore
+        self.set(v, self.tangent(a))
 
     def emit(self, stm: Stm) -> None:
         """Emit a statement as it is."""

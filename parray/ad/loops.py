@@ -114,14 +114,15 @@ def _reader(value: int, places: Sequence[Any], sizes: tuple[Any, ...]) -> Callab
     return read
 
 
-def loop_back(ad: Reverse, n: Any, lam: Lambda, inits: Sequence[Atom], captures: Captures) -> tuple[Var, ...]:
+def loop_back(ad: Reverse, n: Any, lam: Lambda, inits: Sequence[Atom], captures: Captures, kept: bool = False
+              ) -> tuple[Var, ...]:
     """Emit a loop made by `loop_lambda`; the carried results.  The accumulators go on from what is known."""
     accumulators = []
     for v in captures.accumulated:
         bar = ad.bars.setdefault(v, Bar())
         accumulators.append(b.zeros(v.type) if bar.dense is None else bar.dense)
     blanks = [b.zeros(t) for t in captures.blanks]
-    outs = b.emit(Loop(n, lam, tuple(inits) + tuple(accumulators) + tuple(blanks)))
+    outs = b.emit(Loop(n, lam, tuple(inits) + tuple(accumulators) + tuple(blanks), kept))
     k, w = len(inits), len(inits) + len(accumulators)
     for v, out in zip(captures.accumulated, outs[k:w]):
         ad.bars[v].dense = out

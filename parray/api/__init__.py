@@ -6,7 +6,9 @@
 """
 from __future__ import annotations
 
-from parray.api.differentiate import grad, jvp, stop_gradient, value_and_grad, vjp
+from parray.api.differentiate import (custom_vjp, grad, hessian, jacfwd, jacrev, jvp, stop_gradient, value_and_grad,
+                                      vjp)
 from parray.api.parallel import Parallel, parallel, use_backend
 
-__all__ = ["Parallel", "grad", "jvp", "parallel", "stop_gradient", "use_backend", "value_and_grad", "vjp"]
+__all__ = ["Parallel", "custom_vjp", "grad", "hessian", "jacfwd", "jacrev", "jvp", "parallel", "stop_gradient",
+           "use_backend", "value_and_grad", "vjp"]

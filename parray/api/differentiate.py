@@ -14,12 +14,15 @@ from parray.api.parallel import Parallel
 from parray.errors import TypeMismatch
 from parray.ir import Atom, Const, Lambda, Var
 from parray.simplify import simplify
+from parray.soacs import CustomVjp
 from parray.trace import context
-from parray.trace.combinators import call, results_of
+from parray.trace.combinators import call, results_of, tabulate
 from parray.trace.elementwise import lift, to_type
 from parray.trace.tracer import Tracer
+from parray.trace.update import update
+from parray.trace.views import permute
 from parray.tree import Tree
-from parray.types import bool_
+from parray.types import Type, bool_
 
 
 def _unwrap(f: Any) -> Any:
@@ -134,7 +137,6 @@ def _gradient(f: Callable[..., Any], argnums: Any, has_aux: bool, with_value: bo
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     inner = _unwrap(f)
 
-    @functools.wraps(f.f if isinstance(f, Parallel) else f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         chosen = [_argument(args, k, what) for k in numbers]
         places = [k % len(args) for k in numbers]
@@ -151,10 +153,7 @@ def _gradient(f: Callable[..., Any], argnums: Any, has_aux: bool, with_value: bo
         if with_value:
             return value, grads
         return (grads, value[1]) if has_aux else grads
-    static = f.static if isinstance(f, Parallel) else ()
-    backend = f.backend if isinstance(f, Parallel) else None
-    name = f.name if isinstance(f, Parallel) else getattr(f, "__name__", type(f).__name__)
-    return Parallel(gradient, static, backend, f"{what}({name})")
+    return _derived(f, gradient, what)
 
 
 def _argument(args: Sequence[Any], k: int, what: str) -> Any:
@@ -178,6 +177,110 @@ def _seed(made: _Vjp, has_aux: bool, what: str) -> list[Atom | None]:
         raise TypeMismatch(f"pa.{what} takes a function with a scalar result; this one gives {shown}",
                            builder.here())
     return [Const(1, r.type.elem), *([None] * (len(made.results) - 1))]
+
+
+def jacrev(f: Callable[..., Any], argnums: int = 0) -> Parallel:
+    """The function that gives the Jacobian of ``f`` in an argument, by reverse mode: one pullback for each entry of the
+    result.  For a result of shape ``s`` and an argument of shape ``t`` it has the shape ``s + t``; structures of
+    results and arguments give structures of structures."""
+    inner = _unwrap(f)
+
+    def jacobian(*args: Any) -> Any:
+        k = _place(args, argnums, "jacrev")
+        made = _Vjp(lambda x: inner(*args[:k], x, *args[k + 1:]), [args[k]], "pa.jacrev")
+
+        def row(j: int, at: tuple[Any, ...]) -> Any:
+            bars: list[Atom | None] = [None] * len(made.results)
+            bars[j] = _unit(made.results[j].type, at)
+            return made.pull(bars)[0]
+        rows = [_each(r.type, lambda *at, j=j: row(j, at)) for j, r in enumerate(made.results)]
+        return tree.unflatten(made.out, rows)
+    return _derived(f, jacobian, "jacrev")
+
+
+def jacfwd(f: Callable[..., Any], argnums: int = 0) -> Parallel:
+    """`jacrev` by forward mode: one direction for each entry of the argument."""
+    inner = _unwrap(f)
+
+    def jacobian(*args: Any) -> Any:
+        k = _place(args, argnums, "jacfwd")
+        leaves, structure = tree.flatten(args[k])
+        atoms = [lift(x, "pa.jacfwd").atom for x in leaves]
+
+        def column(j: int, at: tuple[Any, ...]) -> Any:
+            dots = [Tracer(_unit(a.type, at) if i == j else builder.zeros(a.type)) for i, a in enumerate(atoms)]
+            return jvp(lambda x: inner(*args[:k], x, *args[k + 1:]), (args[k],), (tree.unflatten(structure, dots),))[1]
+        columns = [_each(a.type, lambda *at, j=j: column(j, at)) for j, a in enumerate(atoms)]
+        out = tree.structure(columns[0])
+        parts = [[_behind(leaf, a.type.rank) for leaf in tree.leaves(c)] for c, a in zip(columns, atoms)]
+        return tree.unflatten(out, [tree.unflatten(structure, list(row)) for row in zip(*parts)])
+    return _derived(f, jacobian, "jacfwd")
+
+
+def hessian(f: Callable[..., Any], argnums: int = 0) -> Parallel:
+    """The function that gives the second derivatives of a scalar ``f`` in an argument: forward over reverse mode."""
+    return _derived(f, jacfwd(grad(_unwrap(f), argnums), argnums).f, "hessian")
+
+
+def _place(args: Sequence[Any], k: int, what: str) -> int:
+    _argument(args, k, what)
+    return k % len(args)
+
+
+def _unit(t: Type, at: Sequence[Any]) -> Atom:
+    """A value of type ``t`` that is 1 at one place and 0 elsewhere."""
+    one = Tracer(Const(1, t.elem))
+    return update(Tracer(builder.zeros(t)), tuple(at), one).atom if t.rank else one.atom
+
+
+def _each(t: Type, f: Callable[..., Any]) -> Any:
+    """``f`` of every place of an array of type ``t``, as arrays; of a scalar, the one value."""
+    if not t.rank:
+        return f()
+    return tabulate(tuple(s if isinstance(s, int) else Tracer(s, True, True) for s in t.shape), f)
+
+
+def _behind(x: Tracer, rank: int) -> Tracer:
+    """The first ``rank`` dimensions moved behind the others."""
+    return Tracer(permute(x.atom, [*range(rank, x.ndim), *range(rank)]))
+
+
+def _derived(f: Any, function: Callable[..., Any], what: str) -> Parallel:
+    """A function made of ``f``, compiled as ``f`` would be."""
+    static = f.static if isinstance(f, Parallel) else ()
+    backend = f.backend if isinstance(f, Parallel) else None
+    name = f.name if isinstance(f, Parallel) else getattr(f, "__name__", type(f).__name__)
+    wrapped = functools.wraps(f.f if isinstance(f, Parallel) else f)(function)
+    return Parallel(wrapped, static, backend, f"{what}({name})")
+
+
+def custom_vjp(f: Callable[..., Any], fwd: Callable[..., Any], bwd: Callable[..., Any]) -> Callable[..., Any]:
+    """``f`` with a reverse derivative of the user's.
+
+    ``fwd(*args)`` gives ``(f(*args), residuals)``; ``bwd(residuals, cotangent)`` gives the tuple of the arguments'
+    cotangents.  Forward mode differentiates ``f`` itself.
+    """
+    @functools.wraps(f)
+    def custom(*args: Any) -> Any:
+        what = "pa.custom_vjp"
+        leaves, structures = _leaves(args, what)
+        lam, out = _lambda(f, leaves, structures, what)
+        fwd_lam, both = _lambda(fwd, leaves, structures, what)
+        if both.kind != "tuple" or len(both.children) != 2 or both.children[0] != out:
+            raise TypeMismatch(f"{what}: fwd gives (result, residuals) with a result like f's, not {both}",
+                               builder.here())
+        count = out.size
+        given = [Tracer(Var(t)) for t in (*fwd_lam.result_types[count:], *lam.result_types)]
+        bwd_lam, bars = _lambda(bwd, given, [both.children[1], out], what)
+        wanted = [t.type for t in leaves]
+        if bars != tree.structure(args) or [t.elem for t in bwd_lam.result_types] != [t.elem for t in wanted] or \
+                [t.rank for t in bwd_lam.result_types] != [t.rank for t in wanted]:
+            raise TypeMismatch(f"{what}: bwd gives one cotangent for each argument, {tree.structure(args)} of "
+                               f"{', '.join(map(str, wanted))}; it gives {bars} of "
+                               f"{', '.join(map(str, bwd_lam.result_types))}", builder.here())
+        outs = builder.emit(CustomVjp(tuple(x.atom for x in leaves), lam, fwd_lam, bwd_lam, count))
+        return tree.unflatten(out, [Tracer(o) for o in outs])
+    return custom
 
 
 def stop_gradient(x: Any) -> Any:

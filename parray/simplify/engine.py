@@ -204,7 +204,7 @@ class Simplifier:
                 extents: list[Any] = [self.extent(x) for x in op.xs]
                 return with_lambdas(op, lambda lam: self.body(lam, extents=extents if lam is op.lam else ()))
             case Loop():
-                return with_lambdas(op, lambda lam: self.body(lam, extents=[op.n]))
+                return with_lambdas(op, lambda lam: self.body(lam, branch=op.kept, extents=[op.n]))
             case Cond():
                 return with_lambdas(op, lambda lam: self.body(lam, branch=True))
         return with_lambdas(op, self.body)

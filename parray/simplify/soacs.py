@@ -170,7 +170,7 @@ def empty_loop(op: Loop, s: Simplifier) -> Sequence[Atom] | None:
 @rule(Loop, early=True)
 def single_loop(op: Loop, s: Simplifier) -> Sequence[Atom] | None:
     """loop 1 f x  =>  f 0 x"""
-    return s.inline(op.lam, (Const(0, i64), *op.inits)) if op.n == 1 else None
+    return s.inline(op.lam, (Const(0, i64), *op.inits)) if op.n == 1 and not op.kept else None
 
 
 @rule(Loop)

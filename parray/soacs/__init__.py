@@ -2,10 +2,11 @@
 from parray.soacs.arrays import Assert, Concat, Index, Iota, Replicate, Reshape, Slice, Transpose
 from parray.soacs.contract import Contract
 from parray.soacs.control import Cond, Loop, While
+from parray.soacs.custom import CustomVjp
 from parray.soacs.prim import Prim
 from parray.soacs.scatter import Scatter
 from parray.soacs.screma import Screma
 from parray.soacs.sort import Argsort
 
-__all__ = ["Argsort", "Assert", "Concat", "Cond", "Contract", "Index", "Iota", "Loop", "Prim", "Replicate", "Reshape",
-           "Scatter", "Screma", "Slice", "Transpose", "While"]
+__all__ = ["Argsort", "Assert", "Concat", "Cond", "Contract", "CustomVjp", "Index", "Iota", "Loop", "Prim", "Replicate",
+           "Reshape", "Scatter", "Screma", "Slice", "Transpose", "While"]

@@ -28,10 +28,14 @@ from parray.types import SIZE, Type, i64
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """``lam: (i: i64, carried..) -> carried``; a negative ``n`` is zero iterations."""
+    """``lam: (i: i64, carried..) -> carried``; a negative ``n`` is zero iterations.
+
+    ``kept``: it stays a loop although it has one iteration, so that its reverse runs the body again (`checkpoint`).
+    """
     n: Any = size_field()
     lam: Lambda = None                                              # type: ignore[assignment]
     inits: tuple[Atom, ...] = ()
+    kept: bool = False
 
     def infer(self) -> tuple[Type, ...]:
         return tuple(p.type for p in self.lam.params[1:])
@@ -46,7 +50,7 @@ class Loop(Op):
         """Values and tangents are carried."""
         flags = ad.carried(self.lam, self.inits, True)
         lam, inits = ad.dual_loop(self.lam, self.inits, flags, 1)
-        ad.bind(stm.vars + ad.tangents_of(stm.vars, flags), Loop(self.n, lam, inits))
+        ad.bind(stm.vars + ad.tangents_of(stm.vars, flags), Loop(self.n, lam, inits, self.kept))
 
     def forward(self, ad: Any, stm: Stm) -> None:
         """Emit the loop, with histories of the values that the reverse lambda reads."""
@@ -64,7 +68,7 @@ class Loop(Op):
 
         lam = b.make_lambda([SIZE] + [a.type for a in self.inits] + [h.type for h in blank], body)
         histories = tuple(Var(h.type) for h in blank)
-        ad.record(Stm(stm.vars + histories, Loop(self.n, lam, self.inits + tuple(blank)), stm.loc))
+        ad.record(Stm(stm.vars + histories, Loop(self.n, lam, self.inits + tuple(blank), self.kept), stm.loc))
         ad.memo[stm.vars[flags.index(True)]] = (n, back, captures, flags, histories)
 
     def count(self) -> Any:
@@ -106,7 +110,7 @@ class Loop(Op):
 
         inits = [b.zeros(stm.vars[j].type) if bars[j] is None else bars[j] for j in on]
         lam = b.make_lambda([SIZE] + [stm.vars[j].type for j in on] + captures.types, body)
-        for j, bar in zip(on, ad.loop_back(n, lam, inits, captures)):
+        for j, bar in zip(on, ad.loop_back(n, lam, inits, captures, self.kept)):
             ad.add(self.inits[j], bar)
 
 

@@ -6,6 +6,7 @@ the type of the other side.  A loop's weak initial value may be widened by the b
 """
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from parray.ir import Atom, Lambda, Stm, Var, refresh, resolve, size_atom
 from parray.soacs import Cond, Loop, While
 from parray.trace import context
 from parray.trace.combinators import call, inputs, rebuild
-from parray.trace.elementwise import describe, lift, to_type
+from parray.trace.elementwise import describe, lift, to_type, where
 from parray.trace.promote import can_coerce, common_type, convert
 from parray.trace.tracer import Tracer
 from parray.trace.views import as_size
@@ -142,9 +143,45 @@ def _wider(leaves: Sequence[Any], elems: Sequence[ScalarType], weak: Sequence[bo
     return None if (new, still) == (list(elems), list(weak)) else (new, still)
 
 
-def loop(n: Any, body: Callable[..., Any], init: Any) -> Any:
-    """``for i in range(n): carry = body(i, carry)``; the last carry, ``init`` when n <= 0."""
-    return _loop(_trips(n), body, init, "pa.loop")
+def loop(n: Any, body: Callable[..., Any], init: Any, checkpoint: Any = None) -> Any:
+    """``for i in range(n): carry = body(i, carry)``; the last carry, ``init`` when n <= 0.
+
+    In reverse mode every iteration's carry is written down.  With ``checkpoint=k`` only every k-th is, and the others
+    are computed again: n/k + k of them in memory at a time, for one more run of the loop.
+    """
+    trips = _trips(n)
+    if checkpoint is None:
+        return _loop(trips, body, init, "pa.loop")
+    length = as_size(checkpoint, "the checkpoint of pa.loop")
+    blocks = builder.size_prim("floordiv", builder.size_sub(builder.size_add(trips, length), 1), length)
+
+    def block(o: Any, carry: Any) -> Any:
+        first = o * _visible(length)
+        left = where(_visible(trips) - first < _visible(length), _visible(trips) - first, _visible(length))
+        return loop(left, lambda i, c: call(body, first + i, c), carry)
+    return _loop(context.at_least_zero(blocks), block, init, "pa.loop")
+
+
+def _visible(n: Any) -> Any:
+    """A size as the user sees it."""
+    return n if isinstance(n, int) else Tracer(n, True, True)
+
+
+def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, of which a reverse pass remembers the arguments only: what it needs of the inside is computed again."""
+    @functools.wraps(f)
+    def again(*args: Any) -> Any:
+        context.current("pa.checkpoint")
+        with context.inner((), context.always) as s:
+            leaves, structure = tree.flatten(call(f, *args))
+            results = [lift(leaf, "the function given to pa.checkpoint returns") for leaf in leaves]
+        context.check_regular([r.type for r in results], s, (), "the function given to pa.checkpoint")
+        counter = Var(Type(i64), "i")
+        carried = tuple(Var(r.type, "acc") for r in results)
+        lam = Lambda((counter, *carried), tuple(s.stms), tuple(r._atom for r in results))
+        outs = builder.emit(Loop(1, lam, tuple(builder.zeros(r.type) for r in results), True))
+        return tree.unflatten(structure, [Tracer(o) for o in outs])
+    return again
 
 
 def _trips(n: Any) -> Any:
