@@ -245,7 +245,8 @@ def convert(value: Any, to: ScalarType) -> Any:
         return to.dtype.type(min(max(int(value), int(info.min)), int(info.max)))
     if to.is_integer:
         return _wrap(int(value), to.dtype)
-    return to.dtype.type(value)
+    with np.errstate(all="ignore"):                     # too large is inf
+        return to.dtype.type(value)
 
 
 def neutral_element(name: str, t: ScalarType) -> Any:

@@ -118,6 +118,12 @@ def _slices(dests: Sequence[Atom], entries: Sequence[Any], leaves: Sequence[Any]
     for d, leaf in zip(dests, leaves):
         row = d.type.row(len(entries))
         value = to_type(leaf, Type(row.elem, lift(leaf, "pa.update").type.shape), "the value of pa.update")
+        whole = (*sizes, *row.shape)
+        if value.type.rank > len(whole):
+            raise TypeMismatch(f"pa.update: a value of {value.type.rank} dimensions for {len(whole)}", builder.here())
+        for n, size in zip(reversed(value.type.shape), reversed(whole)):
+            if resolve(n) != 1:
+                context.unify(n, size, "the value of pa.update has the size of the slice")
         flat = reshape_atom(broadcast_to(value, (*sizes, *row.shape)), (total, *row.shape))
         numbers = builder.iota(total)
         lam = builder.make_lambda([Type(i64), row], lambda t, v: [*places(t), v])
