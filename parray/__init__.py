@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parray import errors, sizes, tree
+from parray import errors, random, sizes, tree
 from parray.api import (Parallel, custom_vjp, grad, hessian, jacfwd, jacrev, jvp, parallel, stop_gradient, use_backend,
                         value_and_grad, vjp)
 from parray.errors import (AssertionFailed, BackendError, BoundsError, DivisionError, ParrayError, SizeMismatch,

@@ -1,6 +1,6 @@
 """The cases of ``tests/data/cases``: small inputs with right answers, and how results are compared with them.
 
-A case is ``{"id", "inputs", "expected", "dtype", "tol"}``; ``dtype`` gives the inputs' types before ``->``; numbers that
+A case is `{"id", "inputs", "expected", "dtype", "tol"}`; `dtype` gives the inputs' types before `->`; numbers that JSON
 JSON has not are strings, large arrays are NumPy expressions.  A test file holds one function for each case.
 """
 from __future__ import annotations

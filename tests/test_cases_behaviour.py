@@ -1,4 +1,4 @@
-"""Faults that users of array systems have met, as kinds: exact integers, empty arrays, ties, NaN, views, derivatives."""
+"""Faults that users of array systems have met, as kinds: exact integers, empty arrays, ties, views, derivatives."""
 from __future__ import annotations
 
 from typing import Any

@@ -196,7 +196,9 @@ def irregular_slice_sum(n: Any, i: Any) -> Any:
 
 @case
 def irregular_strided_range(a: Any, b: Any, c: Any) -> Any:
-    return pa.map(lambda a, b, c: pa.sum(pa.tabulate((c - a + b - a - 1) // (b - a), lambda k: a + k * (b - a))), a, b, c)
+    def one(a: Any, b: Any, c: Any) -> Any:
+        return pa.sum(pa.tabulate((c - a + b - a - 1) // (b - a), lambda k: a + k * (b - a)))
+    return pa.map(one, a, b, c)
 
 
 @case

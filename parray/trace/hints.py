@@ -64,7 +64,7 @@ def of_function(f: Callable[..., Any]) -> dict[str, Any]:
 
 
 @cache
-def _of_class(cls: Any) -> dict[str, Any]:
+def of_class(cls: Any) -> dict[str, Any]:
     """The annotations of a class's fields."""
     out: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
@@ -77,7 +77,7 @@ def _of_class(cls: Any) -> dict[str, Any]:
 def of_leaves(annotation: Any, structure: Tree, inside: bool = False) -> list[Wanted]:
     """What an annotation says of each leaf of an argument of this structure."""
     if structure.kind == "leaf":
-        return [_leaf(annotation, inside)]
+        return [leaf(annotation, inside)]
     out: list[Wanted] = []
     for k, child in enumerate(structure.children):
         out += of_leaves(_part(annotation, structure, k), child, inside or structure.kind in ("named", "data"))
@@ -87,7 +87,7 @@ def of_leaves(annotation: Any, structure: Tree, inside: bool = False) -> list[Wa
 def _part(annotation: Any, structure: Tree, k: int) -> Any:
     """What is said of a node's k-th child."""
     if structure.kind in ("named", "data"):
-        fields = _of_class(structure.cls)
+        fields = of_class(structure.cls)
         return fields.get(structure.keys[k])
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is tuple and args:
@@ -97,7 +97,8 @@ def _part(annotation: Any, structure: Tree, k: int) -> Any:
     return args[1] if origin is dict and len(args) == 2 else None
 
 
-def _leaf(annotation: Any, inside: bool) -> Wanted:
+def leaf(annotation: Any, inside: bool = False) -> Wanted:
+    """What an annotation says of one leaf."""
     if isinstance(annotation, ScalarType):
         return Wanted(annotation, (), not inside)
     if isinstance(annotation, Annotation):
