@@ -29,9 +29,9 @@ def _unwrap(f: Any) -> Any:
     return f.f if isinstance(f, Parallel) and not f._annotations else f
 
 
-def _lambda(f: Callable[..., Any], leaves: Sequence[Tracer], structures: Sequence[Tree], what: str
-            ) -> tuple[Lambda, Tree]:
-    """``f`` on values of these structures, as a lambda on their leaves."""
+def _lambda(f: Callable[..., Any], leaves: Sequence[Tracer], structures: Sequence[Tree], what: str,
+            regular: bool = False) -> tuple[Lambda, Tree]:
+    """``f`` on values of these structures, as a lambda on their leaves; ``regular``: it may not find out sizes."""
     params = tuple(Var(x.type, "x") for x in leaves)
     with context.inner(params, context.always) as s:
         args, at = [], 0
@@ -40,7 +40,8 @@ def _lambda(f: Callable[..., Any], leaves: Sequence[Tracer], structures: Sequenc
                 Tracer(p, x.weak) for p, x in zip(params[at:at + structure.size], leaves[at:at + structure.size])]))
             at += structure.size
         results, out = results_of(call(f, *args), f"the function given to {what}")
-    context.check_regular([r.type for r in results], s, params, what)
+    if regular:
+        context.check_regular([r.type for r in results], s, params, what)
     context.settle()
     return simplify(Lambda(params, tuple(s.stms), tuple(results)), keep_branches=True), out
 
@@ -264,14 +265,14 @@ def custom_vjp(f: Callable[..., Any], fwd: Callable[..., Any], bwd: Callable[...
     def custom(*args: Any) -> Any:
         what = "pa.custom_vjp"
         leaves, structures = _leaves(args, what)
-        lam, out = _lambda(f, leaves, structures, what)
-        fwd_lam, both = _lambda(fwd, leaves, structures, what)
+        lam, out = _lambda(f, leaves, structures, what, True)
+        fwd_lam, both = _lambda(fwd, leaves, structures, what, True)
         if both.kind != "tuple" or len(both.children) != 2 or both.children[0] != out:
             raise TypeMismatch(f"{what}: fwd gives (result, residuals) with a result like f's, not {both}",
                                builder.here())
         count = out.size
         given = [Tracer(Var(t)) for t in (*fwd_lam.result_types[count:], *lam.result_types)]
-        bwd_lam, bars = _lambda(bwd, given, [both.children[1], out], what)
+        bwd_lam, bars = _lambda(bwd, given, [both.children[1], out], what, True)
         wanted = [t.type for t in leaves]
         if bars != tree.structure(args) or [t.elem for t in bwd_lam.result_types] != [t.elem for t in wanted] or \
                 [t.rank for t in bwd_lam.result_types] != [t.rank for t in wanted]:

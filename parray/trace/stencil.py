@@ -30,6 +30,8 @@ def stencil(f: Callable[..., Any], offsets: Sequence[Any], xs: Any, boundary: An
     if not places or len({len(p) for p in places}) != 1:
         raise TypeMismatch("pa.stencil takes one or more offsets, all integers or all tuples of one length",
                            builder.here())
+    if isinstance(boundary, str) and boundary not in ("edge", "wrap"):
+        raise TypeMismatch(f'pa.stencil: boundary is "edge", "wrap" or a value, not {boundary!r}', builder.here())
     rank = len(places[0])
     low = [max(0, *(-p[d] for p in places)) if places else 0 for d in range(rank)]
     high = [max(0, *(p[d] for p in places)) for d in range(rank)]
@@ -67,8 +69,6 @@ def _extended(x: Atom, axis: int, low: int, high: int, boundary: Any) -> Atom:
     moved = permute(x, order)
     n = resolve(moved.type.shape[0])
     if isinstance(boundary, str):
-        if boundary not in ("edge", "wrap"):
-            raise TypeMismatch(f'pa.stencil: boundary is "edge", "wrap" or a value, not {boundary!r}', builder.here())
         total = context.at_least_zero(builder.size_prim("select", builder.size_prim("gt", n, 0),
                                                         builder.size_add(n, low + high), 0))
 

@@ -1,0 +1,229 @@
+"""Combinators whose results' sizes depend on values, sorting, stencils, einsum, update: laws, edges, derivatives."""
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import parray as pa
+from parray import i32, testing
+
+FEW = settings(max_examples=25, deadline=None)
+BACKENDS = ["interp", "cpu"]
+INTS = testing.arrays("i64", ("n",))
+_made: dict[Any, Any] = {}
+
+
+def check(f: Callable[..., Any], args: Any, expected: Any) -> None:
+    """``f`` gives what is expected on every backend; programs are kept between examples."""
+    call = _made.setdefault(f.__code__, pa.parallel(f)) if not f.__closure__ else pa.parallel(f)
+    for backend in BACKENDS:
+        with pa.use_backend(backend):
+            found = pa.tree.leaves(call(*args))
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected):
+            np.testing.assert_array_equal(a, np.asarray(b).astype(a.dtype).reshape(np.shape(a)))
+
+
+# --- laws ------------------------------------------------------------------------------------------------------------
+
+@FEW
+@given(INTS)
+def test_filter_and_partition(x: Any) -> None:
+    check(lambda x: pa.filter(lambda v: v % 2 == 0, x), [x], [[v for v in x if v % 2 == 0]])
+    check(lambda x: x[x > 0], [x], [x[x > 0]])
+    parts = [[v for v in x if v < 0], [v for v in x if v == 0], [v for v in x if v > 0]]
+    check(lambda x: pa.partition([lambda v: v < 0, lambda v: v <= 0], x), [x], parts)
+    check(lambda x: pa.partition(lambda v: v < 0, x), [x], [parts[0], [v for v in x if v >= 0]])
+
+
+@FEW
+@given(testing.arrays("i32", ("n", 3)))
+def test_filter_of_rows_and_structures(x: Any) -> None:
+    kept = [row for row in x if row[0] > row[1]]
+    check(lambda x: pa.filter(lambda t: t[1][0] > t[1][1], (pa.iota(x.shape[0]), x)), [x],
+          [[k for k, row in enumerate(x) if row[0] > row[1]], np.reshape(kept, (-1, 3))])
+    check(lambda x: pa.map(lambda row: pa.sum(pa.filter(lambda v: v > 0, row)), x), [x],
+          [[sum(v for v in row if v > 0) for row in x]])
+
+
+@FEW
+@given(st.lists(st.tuples(st.booleans(), st.integers(-9, 9)), max_size=20))
+def test_segments(pairs: Any) -> None:
+    flags, x = np.array([p[0] for p in pairs], bool), np.array([p[1] for p in pairs], np.int64)
+    groups: list[list[int]] = []
+    for f, v in pairs:
+        if f or not groups:
+            groups.append([])
+        groups[-1].append(v)
+    check(lambda f, x: pa.segmented_scan(pa.add, 0, f, x), [flags, x],
+          [[s for g in groups for s in itertools.accumulate(g)]])
+    check(lambda f, x: pa.segmented_reduce(pa.add, 0, f, x), [flags, x], [[sum(g) for g in groups]])
+    check(lambda f: pa.segmented_iota(f), [flags], [[k for g in groups for k in range(len(g))]])
+
+
+@FEW
+@given(testing.arrays("i64", ("n",), most=8))
+def test_expansion(x: Any) -> None:
+    counts = [max(0, int(v)) for v in x]
+    check(lambda x: pa.replicated_iota(x), [x], [[k for k, c in enumerate(counts) for _ in range(c)]])
+    flat = [v * 10 + j for v, c in zip(x, counts) for j in range(c)]
+    check(lambda x: pa.expand(lambda v: v, lambda v, j: v * 10 + j, x), [x], [flat])
+    check(lambda x: pa.flatmap(lambda v: v * 10 + pa.iota(pa.max(v, 0)), x), [x], [flat])
+
+
+@FEW
+@given(testing.arrays("f64", ("n",), special=True), testing.arrays("f64", ("m",), special=True))
+def test_sorting(x: Any, y: Any) -> None:
+    check(lambda x: (pa.sort(x), pa.argsort(x), pa.unique(x)), [x],
+          [np.sort(x), np.argsort(x, kind="stable"), np.unique(x)])
+    check(lambda x: pa.sort_by(lambda v: -v, x), [x], [x[np.argsort(-x, kind="stable")]])
+    s = np.sort(x)
+    check(lambda s, y: (pa.searchsorted(s, y), pa.searchsorted(s, y, "right")), [s, y],
+          [np.searchsorted(s, y), np.searchsorted(s, y, "right")])
+
+
+@FEW
+@given(st.sampled_from(["bool", "i8", "u8", "i32", "u64", "f16", "f32"]), st.data())
+def test_keys_of_every_type(elem: str, data: Any) -> None:
+    x = data.draw(testing.arrays(elem, ("n",), special=True))
+    k = data.draw(testing.arrays("i64", (len(x),)))
+    order = np.lexsort((k, x))
+    check(lambda x, k: pa.sort((x, k)), [x, k], [x[order], k[order]])
+
+
+@FEW
+@given(testing.arrays("i64", ("n", "m")), st.sampled_from(["edge", "wrap", 7]))
+def test_stencils(x: Any, boundary: Any) -> None:
+    offsets = [(0, 0), (-1, 0), (2, 1), (0, -2)]
+    n, m = x.shape
+
+    def at(i: int, j: int) -> int:
+        if boundary == "wrap":
+            return int(x[i % n, j % m])
+        if boundary == "edge":
+            return int(x[min(max(i, 0), n - 1), min(max(j, 0), m - 1)])
+        return int(x[i, j]) if 0 <= i < n and 0 <= j < m else 7
+    expected = [[sum(c * at(i + a, j + b) for c, (a, b) in enumerate(offsets, 1)) for j in range(m)] for i in range(n)]
+    check(lambda x: pa.stencil(lambda a, b, c, d: a + 2 * b + 3 * c + 4 * d, offsets, x, boundary), [x],
+          [np.reshape(expected, (n, m))])
+
+
+@pytest.mark.parametrize("spec", ["ij,jk->ik", "ij,kj->ik", "bij,bjk->bik", "ij,ij->", "ii->i", "ii", "ij->ji",
+                                  "i,j->ij", "ij,jk,kl->il", "ijk->j", "i,i", ",i->i"])
+def test_contract_is_einsum(spec: str) -> None:
+    rng = np.random.default_rng(0)
+    sizes = dict(zip("bijkl", (2, 4, 4, 3, 5) if "ii" in spec else (2, 4, 3, 6, 5)))
+    args = [rng.integers(-5, 5, [sizes[c] for c in part]) for part in spec.split("->")[0].split(",")]
+    check(lambda *xs: pa.contract(spec, *xs), args, [np.einsum(spec, *args)])
+
+
+@FEW
+@given(testing.arrays("i64", ("n", 4)), st.integers(-25, 25), st.integers(-25, 25), st.sampled_from([1, 2, -1, -3]))
+def test_update_of_slices(x: Any, a: int, b: int, step: int) -> None:
+    z = np.array(x)
+    z[a:b:step, 1:3] = 9
+    check(lambda x: pa.update(x, (slice(a, b, step), slice(1, 3)), 9), [x], [z])
+    z = np.array(x)
+    z[a:b, 2] = np.arange(len(z[a:b]))
+    check(lambda x, a, b: pa.update(x, (slice(a, b), 2), pa.iota(x[a:b].shape[0])), [x, a, b], [z])
+    check(lambda x, a, b, s: x[a:b:s], [x, a, b, step], [x[a:b:step]])
+
+
+def test_update_of_fields() -> None:
+    x = {"a": np.arange(3), "b": (np.zeros(2), np.ones(2))}
+    for backend in BACKENDS:
+        with pa.use_backend(backend):
+            out = pa.parallel(lambda x: pa.update(x, ("a", 1), 7))(x)
+    assert list(out["a"]) == [0, 7, 2] and list(x["a"]) == [0, 1, 2]
+    with pytest.raises(pa.TypeMismatch, match="no field 'c'; there are a, b"):
+        pa.parallel(lambda x: pa.update(x, "c", 1))(x)
+
+
+def test_branches_of_different_sizes() -> None:
+    check(lambda x: pa.cond(x[0] > 0, lambda: pa.filter(lambda v: v > 0, x), lambda: x[1:]), [np.array([1, -1, 2])],
+          [[1, 2]])
+    check(lambda x: pa.cond(x[0] > 0, lambda: pa.filter(lambda v: v > 0, x), lambda: x[1:]), [np.array([-1, -1, 2])],
+          [[-1, 2]])
+
+
+def test_results_of_sizes_found_inside() -> None:
+    def f(x: Any, k: Any) -> Any:
+        small = pa.filter(lambda v: v < 3, x)
+        return small, pa.sum(x), pa.replicate(k[0], small), pa.map(lambda v: (v, i32(v) + 1), small)
+    x, k = np.array([5, 1, 4, 2, 0]), np.array([2])
+    s = np.array([1, 2, 0])
+    check(f, [x, k], [s, 12, np.stack([s, s]), s, s + 1])
+
+
+def test_large_filter_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory made inside a program on several threads is one memory."""
+    from parray.backends import cpu
+    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1000)
+    monkeypatch.setenv("PARRAY_NUM_THREADS", "3")
+    x = np.random.default_rng(0).standard_normal(20_000)
+    f = pa.parallel(lambda x: pa.map(lambda v: v * 2, pa.filter(lambda v: v > 0, x)))
+    with pa.use_backend("cpu"):
+        for _ in range(5):
+            np.testing.assert_array_equal(f(x), x[x > 0] * 2)
+
+
+# --- derivatives -----------------------------------------------------------------------------------------------------
+
+X = np.array([0.3, -1.2, 2.5, 0.7, -0.4, 1.9])
+FLAGS = np.array([1, 0, 1, 0, 0, 1], bool)
+DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
+    "filter": lambda x: pa.filter(lambda v: v > 0, x * x * x),
+    "filter then sum": lambda x: pa.sum(pa.sin(pa.filter(lambda v: v > 0, x))),
+    "partition": lambda x: pa.partition(lambda v: v > 0.5, x * x),
+    "sort": lambda x: pa.sort(x * x) * pa.iota(6),
+    "sort_by": lambda x: pa.sort_by(lambda t: -t[0], (x, x * x))[1],
+    "segmented_scan": lambda x: pa.segmented_scan(pa.mul, 1.0, FLAGS, x),
+    "segmented_reduce": lambda x: pa.segmented_reduce(pa.mul, 1.0, FLAGS, x),
+    "expand": lambda x: pa.expand(lambda v: pa.where(v > 0, 2, 1), lambda v, j: v * v * (j + 1), x),
+    "flatmap": lambda x: pa.flatmap(lambda v: v * v * pa.iota(pa.where(v > 0, 2, 1)), x),
+    "stencil": lambda x: pa.stencil(lambda a, b, c: a * b + c * c, [-1, 0, 2], x),
+    "wrapped stencil": lambda x: pa.stencil(lambda a, b: a * b, [-1, 1], x, "wrap"),
+    "contract": lambda x: pa.contract("ij,jk->ik", pa.reshape(x, (2, 3)), pa.reshape(pa.sin(x), (3, 2))),
+    "update of a slice": lambda x: pa.update(x * x, slice(1, None, 2), x[:3] * 3),
+    "branches of different sizes": lambda x: pa.sum(pa.cond(x[0] > 0, lambda: pa.filter(lambda v: v > 0, x) ** 2,
+                                                            lambda: x[1:])),
+    "unique": lambda x: pa.unique(x * x),
+    "nested filter": lambda x: pa.map(lambda a: pa.sum(pa.filter(lambda b: b > a, x * x) * a), x),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_derivatives(name: str, backend: str) -> None:
+    with pa.use_backend(backend):
+        testing.check_gradients(DIFFERENTIABLE[name], X, order=2 if backend == "interp" else 1)
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("f, message", [
+    (lambda x: pa.filter(lambda v: v + 1, x), "must give a truth value"),
+    (lambda x: pa.sort(pa.reshape(x, (2, 3))), "orders by scalars"),
+    (lambda x: pa.stencil(lambda a: a, [0], x, "mirror"), '"edge", "wrap" or a value'),
+    (lambda x: pa.stencil(lambda a: a, [], x), "one or more offsets"),
+    (lambda x: pa.contract("ij->i", x), "names 2 axes"),
+    (lambda x: pa.contract("i,j", x), "does not describe"),
+    (lambda x: pa.searchsorted(x, x, "middle"), '"left" or "right"'),
+    (lambda x: pa.update(x, (slice(0, 2), 1), 0.0), "array of rank 2"),
+    (lambda x: pa.flatmap(lambda v: v, x), "pa.flatmap"),
+])
+def test_mistakes(f: Any, message: str) -> None:
+    with pytest.raises(pa.ParrayError, match=message) as caught:
+        pa.parallel(f)(X)
+    assert "test_irregular.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_of_zero(backend: str) -> None:
+    with pa.use_backend(backend), pytest.raises(pa.TypeMismatch, match="step of a slice cannot be 0"):
+        pa.parallel(lambda x, s: x[::s])(X, np.int64(0))
