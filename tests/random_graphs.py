@@ -8,8 +8,8 @@ import numpy as np
 from graphs import F32, at, graph, k, p
 from parray import builder as B
 from parray.ir import Atom, Const, Lambda, Monoid, Var
-from parray.soacs import Concat, Cond, Loop, Replicate, Reshape, Scatter, Transpose
-from parray.types import SIZE, bool_, f32, i64
+from parray.soacs import Argsort, Concat, Cond, Loop, Replicate, Reshape, Scatter, Transpose
+from parray.types import SIZE, Type, bool_, f32, i64
 
 
 class Programs:
@@ -32,6 +32,7 @@ class Programs:
     def program(self, statements: int = 8) -> Lambda:
         def body(x: Var, y: Var, a: Var, b: Var) -> list[Atom]:
             self.pool = [x, y, a, b]
+            self.keys = [x, y]                                      # exact on every backend, to sort and filter by
             self.n, self.m = a.type.shape
             self.body(statements, 2)
             keep = [self.pool[-1], *(v for v in self.pool[4:] if self.rng.random() < 0.3)]
@@ -56,7 +57,7 @@ class Programs:
         kinds = ["prim", "prim", "arithmetic", "arithmetic", "scalar_map", "scalar_map", "sum", "transpose", "row",
                  "scan", "ones"]
         if depth:
-            kinds += ["map", "map", "map", "tabulate", "loop", "cond", "scatter", "product", "product"]
+            kinds += ["map", "map", "map", "tabulate", "loop", "cond", "scatter", "product", "product", "order", "kept"]
         if depth == 2:                                              # a new size, in scope everywhere
             kinds += ["concat"]
         return getattr(self, self.pick(kinds))(depth)
@@ -200,6 +201,23 @@ class Programs:
         lam = B.make_lambda((F32, SIZE), f)
         monoid = B.sum_monoid(F32) if self.rng.random() < 0.5 else None
         return B.emit(Scatter(n, (dest,), 1, monoid, lam, (values, B.iota(n))))
+
+    def order(self, depth: int) -> Any:
+        """An array in the order of another."""
+        xs = self.arrays(n=self.n)
+        x, key = self.pick(xs), self.pick(self.keys)
+        return [B.map1(lambda i: B.index(x, i, safe=True), B.emit1(Argsort(self.n, (key,))))]    # type: ignore
+
+    def kept(self, depth: int) -> Any:
+        """The sum of the elements at which another is positive, gathered in an array of that size."""
+        x, key = self.pick(self.arrays(1, n=self.n)), self.pick(self.keys)
+        flags = B.map1(lambda v: B.convert(B.prim("lt", k(0.0), v), i64), key)
+        ends = B.scan_(B.sum_monoid(SIZE), flags)[0]
+        count = B.reduce_(B.sum_monoid(SIZE), flags)[0]
+        lam = B.make_lambda((SIZE, SIZE, F32), lambda f, e, v: (
+            B.prim("sub", B.prim("mul", f, e), k(1, i64)), v))
+        made = B.emit(Scatter(self.n, (B.zeros(Type(f32, (count,))),), 1, None, lam, (flags, ends, x)))  # type: ignore
+        return [self.total(made[0])]
 
     def concat(self, depth: int) -> Any:
         x = self.pick(self.arrays())

@@ -6,17 +6,21 @@ import numpy as np
 import pytest
 
 import parray as pa
+from graphs import values
 from parray import f32, parallel
 from parray.check import check
 from parray.contractions import recognise
 from parray.fuse import fuse
+from parray.interchange import interchange
 from parray.interpreter import run
 from parray.ir import Lambda, count_ops
+from parray.pipeline import PASSES, stages
 from parray.simplify import simplify
 from parray.soacs import Contract, Index, Scatter, Screma
+from random_graphs import Programs
 
 RNG = np.random.default_rng(7)
-STAGES = (simplify, recognise, simplify, fuse, simplify)
+STAGES = (simplify, recognise, simplify, fuse, interchange, simplify)
 
 
 def array(*shape: int) -> Any:
@@ -81,6 +85,36 @@ def folded(a: Any, b: Any) -> Any:
 
 SPELLINGS = [rows, by_index, by_chained_index, outer_products, combinations, broadcast, folded, pa.matmul]
 SIZES = [(3, 4, 5), (1, 1, 1), (2, 0, 3), (0, 2, 2)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_stage_of_a_random_program_means_the_same(seed: int) -> None:
+    """Each pass keeps types and results; so does the pipeline with any one of them left out."""
+    lam = Programs(seed).program(5)
+    args = values(lam, np.random.default_rng(seed), n=4, m=3)
+    expected = run(lam, *args)
+
+    def agrees(other: Lambda) -> None:
+        for x, y in zip(expected, run(check(other), *args), strict=True):
+            np.testing.assert_allclose(x, y, rtol=2e-3, atol=1e-3)
+    for _, after in stages(lam, checked=True):
+        agrees(after)
+    for left_out in PASSES:
+        rest = lam
+        for one in PASSES:
+            rest = rest if one is left_out else one.apply(rest)
+        agrees(rest)
+
+
+def column_statistics(x: f32["n", "m"], w: f32["n"]) -> Any:
+    return pa.sum(x, axis=0), pa.max(x * x, axis=0), pa.map(lambda c: pa.sum(c * w), x.T)
+
+
+def test_columns_are_reduced_row_by_row() -> None:
+    """No reduction is left inside a map."""
+    lam = optimised(column_statistics, array(5, 3), array(5))
+    assert not count_ops(lam, lambda op: isinstance(op, Screma) and op.is_map and count_ops(
+        op.lam, lambda inner: isinstance(inner, Screma) and bool(inner.reds)) > 0)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
