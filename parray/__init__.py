@@ -37,11 +37,11 @@ from parray.trace.combinators import zip_ as zip
 from parray.trace.control import checkpoint, cond, foldl, foldr, loop, while_loop
 from parray.trace.einsum import contract
 from parray.trace.elementwise import where
-from parray.trace.functions import (abs, acos, acosh, add, and_, asin, asinh, atan, atan2, atanh, cbrt, ceil, copysign,
-                                    cos, cosh, div, eq, erf, erfc, exp, exp2, expm1, floor, floordiv, fma, fmod, ge,
-                                    gt, hypot, isfinite, isinf, isnan, le, log, log1p, log2, log10, lt, mod, mul, ne,
-                                    neg, not_, or_, pow, quot, round, rsqrt, shl, shr, sign, sin, sinh, sqrt, sub, tan,
-                                    tanh, trunc, xor)
+from parray.trace.functions import (abs, acos, acosh, add, and_, asin, asinh, atan, atan2, atanh, bitcast, cbrt, ceil,
+                                    clz, copysign, cos, cosh, ctz, digamma, div, eq, erf, erfc, exp, exp2, expm1,
+                                    floor, floordiv, fma, fmod, gamma, ge, gt, hypot, isfinite, isinf, isnan, le,
+                                    lgamma, log, log10, log1p, log2, lt, mod, mul, ne, neg, not_, or_, popcount, pow,
+                                    quot, round, rsqrt, shl, shr, sign, sin, sinh, sqrt, sub, tan, tanh, trunc, xor)
 from parray.trace.irregular import (argsort, expand, filter, flatmap, histogram, partition, replicated_iota,
                                     searchsorted, segmented_iota, segmented_reduce, segmented_scan, sort, sort_by,
                                     unique)

@@ -105,8 +105,8 @@ class _Printer:
 
     def op(self, op: Op) -> list[str]:
         match op:
-            case Prim(prim="convert"):
-                return [f"convert {self.atom(op.args[0])} to {op.elem}"]
+            case Prim(prim="convert" | "bitcast"):
+                return [f"{op.prim} {self.atom(op.args[0])} to {op.elem}"]
             case Prim():
                 return [" ".join([op.prim, *map(self.atom, op.args)])]
             case Index():

@@ -121,6 +121,8 @@ def _fmod(x: Any, y: Any) -> Any:
 def _power(x: Any, y: Any) -> Any:
     """Integer powers wrap; a negative integer exponent gives the truncated quotient 1 // x ** -y (0, or +-1)."""
     if x.dtype.kind == "f":
+        if y == 0.5 and not x > 0 and (x == 0 or np.isinf(x)):  # NumPy takes the root, which is not pow for -inf and -0
+            return np.abs(x)
         return np.power(x, y)
     if y < 0:
         return _wrap({1: 1, -1: 1 if int(y) % 2 == 0 else -1}.get(int(x), 0), x.dtype)
@@ -139,6 +141,64 @@ def _shift_right(x: Any, y: Any) -> Any:
 
 def _select(c: Any, x: Any, y: Any) -> Any:
     return x if c else y
+
+
+def _gamma(x: Any) -> Any:
+    """The gamma function; at 0 an infinity of its sign, NaN at negative integers and -inf, inf where it overflows."""
+    with np.errstate(all="ignore"):
+        try:
+            return x.dtype.type(math.gamma(float(x)))
+        except OverflowError:
+            return x.dtype.type(np.inf)
+        except ValueError:
+            return np.copysign(x.dtype.type(np.inf), x) if x == 0 else x.dtype.type(np.nan)
+
+
+def _lgamma(x: Any) -> Any:
+    """The logarithm of the gamma function's magnitude; inf at its poles."""
+    with np.errstate(all="ignore"):
+        try:
+            return x.dtype.type(math.lgamma(float(x)))
+        except (OverflowError, ValueError):
+            return x.dtype.type(np.inf)
+
+
+def digamma(x: float) -> float:
+    """The derivative of lgamma, by reflection, the recurrence and its asymptotic series; also compiled by backends."""
+    if x != x or x == -math.inf:
+        return math.nan
+    mirrored = x <= 0
+    if mirrored and x == math.floor(x):
+        return math.nan
+    y = 1 - x if mirrored else x
+    total = 0.0
+    while y < 10:
+        total -= 1 / y
+        y += 1
+    z = 1 / (y * y)
+    series = z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z * (1 / 132 - z * (691 / 32760 - z / 12))))))
+    total += math.log(y) - 0.5 / y - series
+    return total - math.pi / math.tan(math.pi * x) if mirrored else total
+
+
+def _trigamma(m: Any, x: Any) -> Any:
+    """The derivative of digamma in terms that have derivatives in turn: reflection, recurrence, asymptotic series."""
+    mirrored = m.lt(x, 0.5)
+    y = m.select(mirrored, 1 - x, x)
+    total: Any = 1 / (y * y)
+    for k in range(1, 10):
+        total = total + 1 / ((y + k) * (y + k))
+    w = 1 / (y + 10)
+    z = w * w
+    total = total + w + 0.5 * z + w * z * (1 / 6 - z * (1 / 30 - z * (1 / 42 - z * (1 / 30 - z * (5 / 66)))))
+    s = m.sin(math.pi * x)
+    return m.select(mirrored, (math.pi * math.pi) / (s * s) - total, total)
+
+
+def _bits(x: Any) -> int:
+    """An integer's bits as a number that is not negative."""
+    mask: int = (1 << x.dtype.itemsize * 8) - 1
+    return int(x) & mask
 
 
 # --- the rows --------------------------------------------------------------------------------------------------------
@@ -202,6 +262,10 @@ _row("hypot", 2, "float", "same", np.hypot, lambda m, o, x, y: (x / o, y / o))
 _row("erf", 1, "float", "same", _each(math.erf), lambda m, o, x: (m.exp(-(x * x)) * (2 / math.sqrt(math.pi)),))
 _row("erfc", 1, "float", "same", _each(math.erfc), lambda m, o, x: (m.exp(-(x * x)) * (-2 / math.sqrt(math.pi)),))
 
+_row("gamma", 1, "float", "same", _gamma, lambda m, o, x: (o * m.digamma(x),))
+_row("lgamma", 1, "float", "same", _lgamma, lambda m, o, x: (m.digamma(x),))
+_row("digamma", 1, "float", "same", _each(digamma), lambda m, o, x: (_trigamma(m, x),))
+
 # rounding
 _row("floor", 1, "float", "same", np.floor, _ZERO)
 _row("ceil", 1, "float", "same", np.ceil, _ZERO)
@@ -223,12 +287,19 @@ _row("xor", 2, "logic", "same", np.bitwise_xor, _ZERO, commutative=True, associa
 _row("shl", 2, "int", "same", _shift_left, _ZERO, symbol="<<")
 _row("shr", 2, "int", "same", _shift_right, _ZERO, symbol=">>")
 
+_row("popcount", 1, "int", "same", lambda x: x.dtype.type(_bits(x).bit_count()), _ZERO)
+_row("clz", 1, "int", "same", lambda x: x.dtype.type(x.dtype.itemsize * 8 - _bits(x).bit_length()), _ZERO)
+_row("ctz", 1, "int", "same", lambda x: x.dtype.type(
+    (_bits(x) & -_bits(x)).bit_length() - 1 if x else x.dtype.itemsize * 8), _ZERO)
+
 # choice and conversion: the first operand of select is bool; convert's result type is the operation's own
 _row("select", 3, "any", "same", _select)
 
 # what has the value of its operand and no derivative
 _row("stop", 1, "any", "same", lambda x: x, _ZERO)
 _row("convert", 1, "any", "same", lambda x: x)
+_row("bitcast", 1, "num", "same", lambda x: x, _ZERO)       # the same bits as another type of as many
+TYPED = frozenset({"convert", "bitcast"})                   # whose result type is the operation's own
 
 INTEGER_DIVISIONS = frozenset({"floordiv", "mod", "quot", "fmod"})
 
@@ -247,6 +318,11 @@ def convert(value: Any, to: ScalarType) -> Any:
         return _wrap(int(value), to.dtype)
     with np.errstate(all="ignore"):                     # too large is inf
         return to.dtype.type(value)
+
+
+def bitcast(value: Any, to: ScalarType) -> Any:
+    """The bits of a NumPy scalar as a value of another type."""
+    return np.asarray(value).view(to.dtype)[()]
 
 
 def neutral_element(name: str, t: ScalarType) -> Any:

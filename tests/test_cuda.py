@@ -255,10 +255,13 @@ def test_kernels_mean_what_the_interpreter_says(name: str, block: int) -> None:
 
 def primitives(t: ScalarType) -> tuple[Lambda, list[Any]]:
     """Every primitive that takes elements of type ``t``, and conversions to every other type."""
-    rows = [row for row in TABLE.values() if row.accepts(t) and row.name not in ("select", "convert", "stop")]
+    typed = ("select", "convert", "stop", "bitcast")
+    rows = [row for row in TABLE.values() if row.accepts(t) and row.name not in typed]
 
     def every(x: Atom, y: Atom, z: Atom) -> Sequence[Atom]:
         out = [prim(row.name, *(x, y, z)[:row.arity]) for row in rows]
+        other = {"i8": u8, "i32": f32, "f32": i32, "f64": i64, "i64": f64}.get(t.name)
+        out += [prim("bitcast", x, to=other)] if other else []
         return [*out, select(prim("lt", x, y), x, y), *(convert(x, to) for to in SCALAR_TYPES if to not in (t, f16))]
     lam = program((lambda n: Type(t, (n,)),) * 3, lambda *xs: map_(every, *xs))
     source = np.random.default_rng(3)
@@ -296,6 +299,12 @@ def test_an_array_sized_inside_a_parallel_operation_is_refused() -> None:
         return [map1(lambda i: total(softmax(map1(lambda k: convert(k, f32), iota(i)))), x)]
     lam = program((lambda n: Type(i64, (n,)),), ragged)
     with pytest.raises(BackendError, match="size is known only inside"):
+        cuda.print_program(lower(lam, 1))
+
+
+def test_a_result_of_unknown_size_is_refused() -> None:
+    lam = program((lambda n: Type(i64, (n,)),), lambda x: [iota(index(x, const(0, i64)))])
+    with pytest.raises(BackendError, match="shape of a result depends"):
         cuda.print_program(lower(lam, 1))
 
 

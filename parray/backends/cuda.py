@@ -355,4 +355,7 @@ def loads(e: Expr) -> Iterable[Load]:
 
 def print_program(program: KernelProgram, block: int = BLOCK) -> CudaProgram:
     """The kernels and the host program of a kernel program."""
+    if any(r.kept for r in program.results):
+        raise BackendError("the shape of a result depends on the contents of an array, which the cuda backend does not "
+                           "support yet")
     return Printer(program, block).result()

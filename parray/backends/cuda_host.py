@@ -20,7 +20,7 @@ import numpy as np
 
 from parray import errors
 from parray.kernels import Apply, Buf, Expr, KernelProgram, Lit, Load, Ref, Stm
-from parray.prims import TABLE, convert
+from parray.prims import TABLE, bitcast, convert
 from parray.types import ScalarType, u8
 
 WIDTH = 8                                         # bytes of a slot
@@ -156,6 +156,8 @@ def evaluate(e: Expr, env: dict[str, Any]) -> Any:
             return env[name]
         case Apply(prim="convert", args=(x,), elem=elem):
             return convert(evaluate(x, env), elem)
+        case Apply(prim="bitcast", args=(x,), elem=elem):
+            return bitcast(evaluate(x, env), elem)
         case Apply(prim=prim, args=args):
             try:
                 with np.errstate(all="ignore"):

@@ -12,6 +12,7 @@ Importing this module needs numba-cuda (`parray.backends.ptx` says so where it i
 # mypy: disable-error-code="attr-defined, misc, no-any-return, no-untyped-call, untyped-decorator"
 from __future__ import annotations
 
+import math  # noqa: F401 - used by the ported source of `digamma_`
 import operator
 from types import FunctionType
 from typing import Any
@@ -165,6 +166,8 @@ select = _same("select")
 sum_, product_ = _same("sum_"), _same("product_")
 add_, sub_, mul_, neg_ = _same("add_"), _same("sub_"), _same("mul_"), _same("neg_")
 and_, or_, xor_, invert_ = _same("and_"), _same("or_"), _same("xor_"), _same("invert_")
+popcount_, clz_, ctz_ = _same("popcount_"), _same("clz_"), _same("ctz_")
+bitcast_ = _same("bitcast_")
 _sdiv, _shift, _one, _i64_of, _like = (_same(n) for n in ("_sdiv", "_shift", "_one", "_i64_of", "_like"))
 
 
@@ -231,6 +234,7 @@ def _ported(name: str) -> Any:
 quot_i, floordiv_i, mod_i, fmod_i = (_ported(n) for n in ("quot_i", "floordiv_i", "mod_i", "fmod_i"))
 floordiv_u, mod_u, pow_i, pow_u = (_ported(n) for n in ("floordiv_u", "mod_u", "pow_i", "pow_u"))
 shl_, shr_, abs_i, sign_i, max_i, min_i = (_ported(n) for n in ("shl_", "shr_", "abs_i", "sign_i", "max_i", "min_i"))
+digamma_ = _ported("digamma_")
 sign_f, mod_f, floordiv_f, float_to_int = (_ported(n) for n in ("sign_f", "mod_f", "floordiv_f", "float_to_int"))
 
 

@@ -12,6 +12,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from parray import prims
 from parray.backends.intrinsics import ALWAYS, f64
 
 # --- floats as LLVM has them -----------------------------------------------------------------------------------------
@@ -335,6 +336,53 @@ def _libm(name: str) -> Any:
 
 
 cbrt_ = _libm("cbrt")
+digamma_ = njit(**ALWAYS)(prims.digamma)
+
+
+# --- bits ------------------------------------------------------------------------------------------------------------
+
+def _counting(name: str, flag: bool) -> Any:
+    """An LLVM intrinsic on the bits of an integer."""
+    @intrinsic
+    def op(typingctx: Any, a: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            t = args[0].type
+            more = [ir.IntType(1)] if flag else []
+            fn = builder.module.declare_intrinsic(f"llvm.{name}", [t], ir.FunctionType(t, [t, *more]))
+            return builder.call(fn, [args[0], *(ir.Constant(m, 0) for m in more)])
+        return a(a), codegen
+    return op
+
+
+popcount_, clz_, ctz_ = _counting("ctpop", False), _counting("ctlz", True), _counting("cttz", True)
+
+
+@intrinsic
+def bitcast_(typingctx: Any, a: Any, to: Any) -> Any:
+    """The same bits as another type."""
+    result = to.instance_type if hasattr(to, "instance_type") else to.dtype
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(result))
+    return result(a, to), codegen
+
+
+@intrinsic
+def bits_of_half(typingctx: Any, x: Any, to: Any) -> Any:
+    """The bits of a half-precision number held in f32."""
+    result = to.instance_type if hasattr(to, "instance_type") else to.dtype
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
+    return result(types.float32, to), codegen
+
+
+@intrinsic
+def half_of_bits(typingctx: Any, x: Any) -> Any:
+    """The half-precision number of these bits, held in f32."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+    return types.float32(x), codegen
 
 
 @intrinsic

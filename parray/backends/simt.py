@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from parray.backends.cuda_host import Kernel
-from parray.prims import TABLE, convert
+from parray.prims import TABLE, bitcast, convert
 from parray.types import SCALAR_TYPES, ScalarType, f64, i64, u64
 
 GARBAGE = 0xA5
@@ -204,7 +204,7 @@ _HELPERS = {"sum_": "add", "product_": "mul", "fmax": "max", "fmin": "min", "sel
             "rint_": "round", "invert_": "not", "copysign_": "copysign", "fma_": "fma"}
 _HELPERS |= {f"{n}_": n for n in ("sqrt", "floor", "ceil", "trunc", "cbrt", "neg", "add", "sub", "mul", "and", "or",
                                   "xor", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh",
-                                  "erf", "sin", "cos")}
+                                  "erf", "sin", "cos", "digamma", "popcount", "clz", "ctz")}
 _HELPERS |= {f"{n}_{k}": n for n in ("floordiv", "mod", "quot", "fmod", "pow", "max", "min", "abs", "sign")
              for k in "iuf"}
 
@@ -231,6 +231,7 @@ def _names(machine: Simt) -> dict[str, Any]:
             "at": lambda memory, offset, count, cast: memory.part(int(offset), int(count), cast.dtype),
             "share": lambda n, threads: max(np.int64(1), -(-n // threads)),
             "range": lambda n: (np.int64(i) for i in range(int(n))),
+            "bitcast_": lambda x, cast: bitcast(_elem(x), cast.elem),
             "float_to_int": lambda x, cast, low, high: cast(x)}
 
 

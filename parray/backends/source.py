@@ -14,7 +14,7 @@ from parray.types import ScalarType, f16, f32, f64, i64
 
 # Functions from numba, whose results are cast because f32 may have become f64.
 _MATH = {n: f"math.{n}" for n in ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc",
-                                  "atan2", "hypot")}
+                                  "atan2", "hypot", "gamma", "lgamma")}
 # Functions of each target, in the operand's own type.
 _UNARY = {"round": "rint_", "abs": "fabs_"} | {
     n: f"{n}_" for n in ("sqrt", "floor", "ceil", "trunc", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
@@ -84,6 +84,8 @@ def _apply(e: Apply) -> str:
     t = e.args[0].elem
     if e.prim == "convert":
         return _convert(args[0], t, e.elem)
+    if e.prim == "bitcast":
+        return _bitcast(args[0], t, e.elem)
     if e.prim == "select":
         return f"select({', '.join(args)})"
     if e.prim in _COMPARE:
@@ -103,6 +105,14 @@ def _convert(x: str, source: ScalarType, to: ScalarType) -> str:
     if source.is_float:
         return f"float_to_int({x}, {to.name}, {_limits(to)})"
     return f"{to.name}({x})"
+
+
+def _bitcast(x: str, source: ScalarType, to: ScalarType) -> str:
+    if source == to:
+        return x
+    if f16 in (source, to):                                     # half precision is f32 in a register
+        return f"half_of_bits({x})" if to == f16 else f"bits_of_half({x}, {to.name})"
+    return f"bitcast_({x}, {to.name})"
 
 
 def _limits(t: ScalarType) -> str:
@@ -146,6 +156,8 @@ def _float(e: Apply, args: list[str], t: ScalarType) -> str:
             return f"(fabs_({args[0]}) < {literal(math.inf, t)})"
         case "floordiv" | "mod" | "fmod" | "pow":
             return f"{e.prim}_f({args[0]}, {args[1]})"
+        case "digamma":
+            return f"{t.name}(digamma_(f64({args[0]})))"
         case "copysign" | "fma":
             return f"{e.prim}_({', '.join(args)})"
     if e.prim in _UNARY:
@@ -174,6 +186,8 @@ def _integer(prim: str, args: list[str], t: ScalarType) -> str:
             return f"{prim}_i({args[0]}, {args[1]})"
         case "not":
             return f"invert_({args[0]})"
+        case "popcount" | "clz" | "ctz":
+            return f"{prim}_({args[0]})"
         case "and" | "or" | "xor":
             return f"{prim}_({args[0]}, {args[1]})"
         case "shl":

@@ -31,7 +31,7 @@ class Prim(Op):
         types = [a.type.elem for a in args]
         if any(not a.type.is_scalar for a in args) or len(args) != row.arity:
             raise AssertionError(f"{prim} takes {row.arity} scalars, not {[a.type for a in args]}")
-        if prim == "convert":
+        if prim in prims.TYPED:
             assert to is not None
             return Prim(prim, args, to)
         operands = types[1:] if prim == "select" else types
@@ -57,6 +57,8 @@ class Prim(Op):
         """The meaning on NumPy scalars."""
         if self.prim == "convert":
             return prims.convert(values[0], self.elem)
+        if self.prim == "bitcast":
+            return prims.bitcast(values[0], self.elem)
         if self.prim in prims.INTEGER_DIVISIONS and self.elem.is_integer and values[1] == 0:
             raise DivisionError("integer division by zero")
         with np.errstate(all="ignore"):
