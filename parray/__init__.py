@@ -60,5 +60,22 @@ maximum, minimum = max, min
 
 __version__ = "0.1.0"
 
-__all__ = [name for name in dir()
-           if not name.startswith("_") and name not in ("annotations", "trace", "api", "TYPE_CHECKING")]
+__all__ = ["abs", "acos", "acosh", "add", "all", "and_", "any", "argmax", "argmin", "argsort", "asin", "asinh",
+           "assert_", "AssertionFailed", "atan", "atan2", "atanh", "BackendError", "bitcast", "bool_", "BoundsError",
+           "broadcast_to", "cbrt", "ceil", "checkpoint", "clip", "clz", "concat", "cond", "contract", "copysign", "cos",
+           "cosh", "ctz", "cumprod", "cumsum", "custom_vjp", "digamma", "div", "DivisionError", "dot", "drop", "e",
+           "eq", "erf", "erfc", "errors", "exp", "exp2", "expand", "expand_dims", "expm1", "exscan", "eye", "f16",
+           "f32", "f64", "filter", "flatmap", "flatten", "floor", "floordiv", "fma", "fmod", "foldl", "foldr", "full",
+           "gamma", "gather", "ge", "gelu", "grad", "gt", "hessian", "histogram", "hypot", "i16", "i32", "i64", "i8",
+           "inf", "iota", "isfinite", "isinf", "isnan", "jacfwd", "jacrev", "jvp", "le", "lgamma", "log", "log10",
+           "log1p", "log2", "log_softmax", "logsumexp", "loop", "lt", "map", "map2", "map3", "map4", "map5", "matmul",
+           "max", "maximum", "mean", "min", "minimum", "mod", "mul", "nan", "ne", "neg", "not_", "one_hot", "ones",
+           "ones_like", "or_", "outer", "Parallel", "parallel", "ParrayError", "partition", "pi", "popcount", "pow",
+           "prod", "quot", "random", "reciprocal", "record", "reduce", "reduce_by_index", "reduce_comm", "relu",
+           "replicate", "replicated_iota", "reshape", "reverse", "rotate", "round", "rsqrt", "scan", "scatter",
+           "searchsorted", "segmented_iota", "segmented_reduce", "segmented_scan", "shl", "shr", "sigmoid", "sign",
+           "silu", "sin", "sinh", "SizeMismatch", "sizes", "softmax", "softplus", "sort", "sort_by", "split", "sqrt",
+           "square", "std", "stencil", "stop_gradient", "sub", "sum", "tabulate", "take", "tan", "tanh", "TraceError",
+           "Tracer", "transpose", "tree", "trunc", "TypeMismatch", "u16", "u32", "u64", "u8", "unflatten", "unique",
+           "unzip", "update", "use_backend", "value_and_grad", "var", "vjp", "where", "while_loop", "xor", "zeros",
+           "zeros_like", "zip"]
