@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import linecache
 import os
+import contextlib
+import functools
 import sys
 from dataclasses import dataclass
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_BETWEEN = {contextlib.__file__, functools.__file__}        # whose frames may stand between ours
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ def user_location() -> Loc | None:
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
+        if not code.co_filename.startswith(_PACKAGE) and code.co_filename not in _BETWEEN:
             return Loc(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back                                    # type: ignore[assignment]
     return None

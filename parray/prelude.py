@@ -41,8 +41,13 @@ def sigmoid(x: Any) -> Any:
 
 
 def softplus(x: Any) -> Any:
-    """``log(1 + exp(x))``, without overflow."""
-    return apply("add", relu(x), apply("log1p", apply("exp", apply("neg", apply("abs", x)))))
+    """``log(1 + exp(x))``, without overflow.
+
+    ``max(x, 0) + log1p(exp(-max(x, -x)))``: at 0 both maxima pass the derivative to their first operand, which adds up
+    to the right one, 1 - 1/2.
+    """
+    size = apply("max", x, apply("neg", x))
+    return apply("add", apply("max", x, 0), apply("log1p", apply("exp", apply("neg", size))))
 
 
 def silu(x: Any) -> Any:

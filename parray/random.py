@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from parray import tree
+from parray import builder, tree
 from parray.errors import TypeMismatch
 from parray.trace import context
 from parray.trace.combinators import map, tabulate
@@ -59,7 +59,7 @@ def _words(x: Any, what: str) -> tuple[Any, Any]:
     """The two halves of an integer of 64 bits."""
     t = lift(x, what)
     if t.ndim or not t.dtype.is_integer:
-        raise TypeMismatch(f"{what} takes an integer, not {t!r}")
+        raise TypeMismatch(f"{what} takes an integer, not {t!r}", builder.here())
     wide = t.astype(u64)
     return (wide >> 32).astype(u32), wide.astype(u32)
 
@@ -67,7 +67,7 @@ def _words(x: Any, what: str) -> tuple[Any, Any]:
 def _parts(k: Any, what: str) -> tuple[Any, Any]:
     t = lift(k, what)
     if t.ndim != 1 or t.dtype != u32:
-        raise TypeMismatch(f"{what} takes a key, u32[2], as pa.random.key makes it; not {t!r}")
+        raise TypeMismatch(f"{what} takes a key, u32[2], as pa.random.key makes it; not {t!r}", builder.here())
     return t[0], t[1]
 
 
@@ -105,7 +105,7 @@ def bits(k: Any, shape: Any = (), dtype: Any = u32) -> Any:
     """Random bits as u32 or u64."""
     elem = scalar_type(dtype)
     if elem not in (u32, u64):
-        raise TypeMismatch(f"pa.random.bits gives u32 or u64, not {elem}")
+        raise TypeMismatch(f"pa.random.bits gives u32 or u64, not {elem}", builder.here())
     return _numbers(k, shape, lambda a, b: a if elem == u32 else _wide(a, b), "pa.random.bits")
 
 
@@ -116,7 +116,7 @@ def _wide(a: Any, b: Any) -> Any:
 def _floats(dtype: Any, what: str) -> ScalarType:
     elem = scalar_type(dtype)
     if not elem.is_float:
-        raise TypeMismatch(f"{what} gives floats, not {elem}")
+        raise TypeMismatch(f"{what} gives floats, not {elem}", builder.here())
     return elem
 
 
@@ -158,7 +158,7 @@ def integers(k: Any, shape: Any, low: Any, high: Any, dtype: Any = i64) -> Any:
     """Evenly from ``low`` to below ``high``; of r values each is as likely as another to r in 2**64."""
     elem = scalar_type(dtype)
     if not elem.is_integer:
-        raise TypeMismatch(f"pa.random.integers gives integers, not {elem}")
+        raise TypeMismatch(f"pa.random.integers gives integers, not {elem}", builder.here())
     first = lift(low, "pa.random.integers").astype(i64)
     span = (lift(high, "pa.random.integers").astype(i64) - first).astype(u64)
     return _numbers(k, shape, lambda a, b: ((_wide(a, b) % span).astype(i64) + first).astype(elem),

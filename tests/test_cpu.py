@@ -95,6 +95,24 @@ def test_rows_of_a_map_that_also_reads_their_scalar() -> None:
         np.testing.assert_array_equal(f(np.arange(3), np.ones((3, 2), np.int64)), [[0, 0], [1, 1], [2, 2]])
 
 
+def test_scatter_of_an_array_into_itself() -> None:
+    """The destination is dead afterwards, but it is read while it is written, also through a view."""
+    def f(x: Any) -> Any:
+        y = x * 2
+        a = pa.scatter(y, pa.iota(y.shape[0]) + 1, y)
+        z = x * 3
+        w = pa.reverse(z)
+        b = pa.scatter(z, pa.iota(z.shape[0]), w)
+        u = x * 5
+        v = pa.reverse(u)
+        c = pa.scatter(u, pa.iota(u.shape[0]), pa.map(lambda i: v[i] + 0.0, pa.iota(u.shape[0])))
+        return a, b, c
+    x = np.arange(6.0)
+    with pa.use_backend("cpu"):
+        a, b, c = pa.parallel(f)(x)
+    assert list(a) == [0, 0, 2, 4, 6, 8] and list(b) == list(3 * x[::-1]) and list(c) == list(5 * x[::-1])
+
+
 AXES = [((0, 1), (1, 2), (0, 2)), ((0, 1), (2, 1), (0, 2)), ((1, 0), (1, 2), (0, 2)), ((1, 0), (2, 1), (0, 2)),
         ((3, 0, 1), (3, 1, 2), (3, 0, 2)), ((0, 3, 1), (2, 3, 1), (0, 3, 2)), ((0, 1, 2), (1, 2), (0,)),
         ((0, 1), (0, 1), ()), ((0,), (1,), (0, 1)), ((0, 1), (1,), (0,)), ((1, 0), (1,), (0,)),

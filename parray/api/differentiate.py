@@ -64,12 +64,16 @@ def _zero_like(a: Atom) -> Atom:
 class _Vjp:
     """A function's results at some arguments, and its pullback."""
 
-    def __init__(self, f: Callable[..., Any], values: Sequence[Any], what: str):
+    def __init__(self, f: Callable[..., Any], values: Sequence[Any], what: str, floats: bool = False):
         self.what = what
         self.leaves, self.structures = _leaves(values, what)
         lam, self.out = _lambda(f, self.leaves, self.structures, what)
         self.atoms = [x.atom for x in self.leaves]
-        self.wrt = [k for k, a in enumerate(self.atoms) if a.type.elem != bool_]
+        self.wrt = [k for k, a in enumerate(self.atoms)
+                    if (a.type.elem.is_float if floats else not a.type.elem.is_bool)]
+        if floats and not self.wrt:
+            raise TypeMismatch(f"{what} differentiates in floats; the argument is {self.leaves[0]!r}: convert it with "
+                               "pa.f32 or pa.f64, or use pa.vjp, which works on integers", builder.here())
         self.results, self._pull = ad.vjp(lam, self.atoms, self.wrt)
 
     def value(self) -> Any:
@@ -147,7 +151,7 @@ def _gradient(f: Callable[..., Any], argnums: Any, has_aux: bool, with_value: bo
             for k, v in zip(places, values):
                 new[k] = v
             return inner(*new, **kwargs)
-        made = _Vjp(of_chosen, chosen, f"pa.{what}")
+        made = _Vjp(of_chosen, chosen, f"pa.{what}", floats=True)
         out = made.pull(_seed(made, has_aux, what))
         value = made.value()
         grads = out[0] if isinstance(argnums, int) else tuple(out)
@@ -173,9 +177,9 @@ def _seed(made: _Vjp, has_aux: bool, what: str) -> list[Atom | None]:
     else:
         first = made.out
     r = made.results[0] if made.results else None
-    if first.kind != "leaf" or r is None or r.type.rank or r.type.elem == bool_:
+    if first.kind != "leaf" or r is None or r.type.rank or not r.type.elem.is_float:
         shown = repr(Tracer(r)) if first.kind == "leaf" and r is not None else repr(first)
-        raise TypeMismatch(f"pa.{what} takes a function with a scalar result; this one gives {shown}",
+        raise TypeMismatch(f"pa.{what} takes a function with a scalar float result; this one gives {shown}",
                            builder.here())
     return [Const(1, r.type.elem), *([None] * (len(made.results) - 1))]
 

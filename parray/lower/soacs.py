@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Callable, Sequence
 
 from parray import kernels as K
-from parray.ir import Lambda, Monoid, Stm, free_vars
+from parray.ir import Lambda, Monoid, Stm, Var, free_vars
 from parray.kernels import Acc, Apply, Assign, Buf, Expr, For, If, Let, Lit, Par, Ref, Serial, add, mul
 from parray.lower.core import Lowering, combine, lower_op
 from parray.lower.values import Arr, Dest, Lazy, Val, row_major
@@ -338,11 +338,11 @@ def describe(op: Screma) -> str:
 
 @lower_op.register
 def _scatter(op: Scatter, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
-    reads = free_vars(op.lam) if op.n != 1 else {}
+    read = _memory(lw, [*op.xs, *(free_vars(op.lam) if op.n != 1 else ())])
     arrs: list[Arr] = []
     for v, d in zip(op.dests, dests):
         old = lw.val(v)
-        if isinstance(old, Arr) and d is None and lw.dead(v) and v not in reads and op.dests.count(v) == 1:
+        if isinstance(old, Arr) and d is None and lw.dead(v) and old.buf.name not in read and op.dests.count(v) == 1:
             arrs.append(old)
             continue
         arr = lw.target(v.type, d)
@@ -357,6 +357,12 @@ def _scatter(op: Scatter, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
         return ()
     serial(lw, stm, make)
     return arrs
+
+
+def _memory(lw: Lowering, vs: Sequence[Var]) -> set[str]:
+    """The buffers that variables, views included, lie in."""
+    values = [lw.env.get(v) for v in vs]
+    return {a.buf.name for a in values if isinstance(a, Arr)}
 
 
 def _writes(op: Scatter, lw: Lowering, arrs: list[Arr]) -> None:

@@ -293,4 +293,4 @@ def check_regular(types: Sequence[Type], s: Scope, params: Sequence[Var], what: 
     for t in types:
         if any(resolve(v) in bound for v in size_vars(t)):
             raise SizeMismatch(f"the arrays that {what} gives would have different sizes: a size depends on the "
-                               "element", builder.here())
+                               "element; reduce them inside, or join them with pa.flatmap or pa.expand", builder.here())

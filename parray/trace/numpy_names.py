@@ -145,6 +145,25 @@ def _outer(x: Any, y: Any) -> Any:
     return apply("mul", expand_dims(a, 1), b)
 
 
+def _irregular(name: str, *args: Any) -> Any:
+    from parray.trace import irregular
+    return getattr(irregular, name)(*args)
+
+
+def _einsum(spec: str, *xs: Any) -> Any:
+    from parray.trace.einsum import contract
+    return contract(spec, *xs)
+
+
+def _along(x: Any, axis: int, name: str) -> Any:
+    """``sort`` or ``argsort`` along an axis."""
+    a = lift(x, f"np.{name}")
+    (k,) = r.axes_of(axis, a.ndim, f"np.{name}")
+    moved = moveaxis(a, k, a.ndim - 1)
+    out = r._below(moved.atom, a.ndim - 1, lambda row: _irregular(name, Tracer(row)).atom)
+    return moveaxis(Tracer(out), a.ndim - 1, k)
+
+
 _NUMPY: dict[str, Callable[..., Any]] = {
     "sum": r.sum, "prod": r.prod, "mean": r.mean, "any": r.any, "all": r.all, "argmax": r.argmax, "argmin": r.argmin,
     "max": _max, "min": _min, "amax": _max, "amin": _min, "dot": r.dot, "matmul": r.matmul, "vdot": r.dot,
@@ -158,6 +177,9 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "zeros_like": lambda x, dtype=None: _full_like(x, 0, dtype),
     "ones_like": lambda x, dtype=None: _full_like(x, 1, dtype),
     "full_like": _full_like,
+    "sort": lambda x, axis=-1: _along(x, axis, "sort"), "argsort": lambda x, axis=-1: _along(x, axis, "argsort"),
+    "unique": lambda x: _irregular("unique", x), "einsum": lambda spec, *xs: _einsum(spec, *xs),
+    "searchsorted": lambda x, v, side="left": _irregular("searchsorted", x, v, side),
     "copy": lambda x: x, "roll": lambda x, k: views.rotate(x, -k), "astype": astype}
 
 

@@ -90,6 +90,17 @@ class Tracer:
         raise TraceError("a traced value cannot be a Python index or a range: use pa.loop, pa.iota or pa.tabulate, or "
                          "make the size static with @parallel(static=...)", builder.here())
 
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise TraceError("the digits of a traced value are not known while tracing: format what the function gives",
+                             builder.here())
+        return repr(self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        import parray
+        hint = f": use pa.{name}(x, ...)" if not name.startswith("_") and callable(getattr(parray, name, None)) else ""
+        raise AttributeError(f"a traced value has no attribute {name!r}{hint}")
+
     def __complex__(self) -> NoReturn:
         raise TraceError("complex numbers are not available", builder.here())
 
