@@ -42,7 +42,7 @@ from parray.trace.functions import (abs, acos, acosh, add, and_, asin, asinh, at
                                     floor, floordiv, fma, fmod, gamma, ge, gt, hypot, isfinite, isinf, isnan, le,
                                     lgamma, log, log10, log1p, log2, lt, mod, mul, ne, neg, not_, or_, popcount, pow,
                                     quot, round, rsqrt, shl, shr, sign, sin, sinh, sqrt, sub, tan, tanh, trunc, xor)
-from parray.trace.irregular import (argsort, expand, filter, flatmap, histogram, partition, replicated_iota,
+from parray.trace.irregular import (argsort, expand, filter, flatmap, hist, histogram, partition, replicated_iota,
                                     searchsorted, segmented_iota, segmented_reduce, segmented_scan, sort, sort_by,
                                     unique)
 from parray.trace.reductions import all, any, argmax, argmin, dot, matmul, max, mean, min, prod, sum
@@ -66,8 +66,8 @@ __all__ = ["abs", "acos", "acosh", "add", "all", "and_", "any", "argmax", "argmi
            "cosh", "ctz", "cumprod", "cumsum", "custom_vjp", "digamma", "div", "DivisionError", "dot", "drop", "e",
            "eq", "erf", "erfc", "errors", "exp", "exp2", "expand", "expand_dims", "expm1", "exscan", "eye", "f16",
            "f32", "f64", "filter", "flatmap", "flatten", "floor", "floordiv", "fma", "fmod", "foldl", "foldr", "full",
-           "gamma", "gather", "ge", "gelu", "grad", "gt", "hessian", "histogram", "hypot", "i16", "i32", "i64", "i8",
-           "inf", "iota", "isfinite", "isinf", "isnan", "jacfwd", "jacrev", "jvp", "le", "lgamma", "log", "log10",
+           "gamma", "gather", "ge", "gelu", "grad", "gt", "hessian", "hist", "histogram", "hypot", "i16", "i32", "i64",
+           "i8", "inf", "iota", "isfinite", "isinf", "isnan", "jacfwd", "jacrev", "jvp", "le", "lgamma", "log", "log10",
            "log1p", "log2", "log_softmax", "logsumexp", "loop", "lt", "map", "map2", "map3", "map4", "map5", "matmul",
            "max", "maximum", "mean", "min", "minimum", "mod", "mul", "nan", "ne", "neg", "not_", "one_hot", "ones",
            "ones_like", "or_", "outer", "Parallel", "parallel", "ParrayError", "partition", "pi", "popcount", "pow",

@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradcheck import check_gradients
+from gradcheck import check_gradients, vjp_graph
 from test_ad import F64, add, c, cond, k, linear_monoid, monoid, mul, sin, total
 
 from parray import builder as b
+from parray.backends import cpu
+from parray.interpreter import run
+from parray.ir import Lambda
+from parray.lower import lower
+from parray.pipeline import optimise
 from parray.soacs import Concat, Loop, Replicate, Reshape, Scatter, Slice, Transpose
 from parray.types import SIZE, Type, f64
 
@@ -165,6 +170,29 @@ def test_random_program_twice(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(200, 206))
 def test_random_program_three_times(seed: int) -> None:
     check_program(seed, depth=2, order=3)
+
+
+def gradient_program(seed: int, depth: int) -> tuple[Lambda, list[Any]]:
+    """The graph of a random program's results and cotangents, with arguments."""
+    def f(x: Any, y: Any, z: Any) -> list[Any]:
+        programs = Programs(seed)
+        return [programs.scalar([x, y, z], depth), programs.vector([x, y, z], depth)]
+    rng = np.random.default_rng(seed)
+    args = [rng.normal(), rng.normal(size=N), rng.normal(size=(N, N))]
+    dims: list[Any] = [(), (N,), (N, N)]
+    bars = [rng.normal(), rng.normal(size=N)]
+    return vjp_graph(f, args, dims, range(3)), [np.float64(a) if np.ndim(a) == 0 else a for a in (*args, *bars)]
+
+
+@pytest.mark.parametrize("seed", range(300, 312))
+def test_gradients_of_random_programs_compiled(seed: int) -> None:
+    """The compiled derivative is the interpreter's, as it was made and after all passes."""
+    lam, args = gradient_program(seed, 3)
+    expected = run(lam, *args)
+    for graph in (lam, optimise(lam)):
+        found = cpu.compile_program(lower(graph, 0))([], list(args))
+        for e, f in zip(expected, found, strict=True):
+            np.testing.assert_allclose(f, e, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 import parray as pa
 
 ROOT = Path(__file__).parent.parent
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "models").glob("*/README.md"))]
 
 
@@ -17,7 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROO
 @pytest.mark.parametrize("backend", ["interp", "cpu"])
 def test_examples(page: Path, backend: str) -> None:
     with pa.use_backend(backend):
-        failed, tried = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+        failed, tried = doctest.testfile(str(page), module_relative=False, optionflags=FLAGS)
     assert tried and not failed
 
 

@@ -77,6 +77,22 @@ def test_expansion(x: Any) -> None:
 
 
 @FEW
+@given(testing.arrays("i64", ("n",)), testing.arrays("i64", ("n",)))
+def test_histograms(i: Any, v: Any) -> None:
+    m = min(len(i), len(v))
+    i, v = i[:m] % 7 - 1, v[:m]
+    expected = [max((int(x) for k, x in zip(i, v) if k == b), default=-99) for b in range(5)]
+    check(lambda i, v: (pa.hist(pa.max, -99, 5, i, v), pa.histogram(i, 5)), [i, v],
+          [expected, [int(np.sum(i == b)) for b in range(5)]])
+    pairs = np.zeros((5, 3, 2), np.int64)
+    for a, b, x in zip(i, v % 3, v):
+        if 0 <= a < 5:
+            pairs[a, b] += (x, 1)
+    check(lambda i, j, v: pa.hist(lambda a, b: (a[0] + b[0], a[1] + b[1]), (0, 0), (5, 3), (i, j),
+                                  (v, pa.ones_like(v))), [i, v % 3, v], [pairs[..., 0], pairs[..., 1]])
+
+
+@FEW
 @given(testing.arrays("f64", ("n",), special=True), testing.arrays("f64", ("m",), special=True))
 def test_sorting(x: Any, y: Any) -> None:
     check(lambda x: (pa.sort(x), pa.argsort(x), pa.unique(x)), [x],

@@ -62,18 +62,22 @@ def _zero_like(a: Atom) -> Atom:
 
 
 class _Vjp:
-    """A function's results at some arguments, and its pullback."""
+    """A function's results at some arguments, and its pullback.
+
+    ``floats``: integer arguments of a function that gives a float are constant (their cotangents would be rounded).
+    """
 
     def __init__(self, f: Callable[..., Any], values: Sequence[Any], what: str, floats: bool = False):
         self.what = what
         self.leaves, self.structures = _leaves(values, what)
         lam, self.out = _lambda(f, self.leaves, self.structures, what)
         self.atoms = [x.atom for x in self.leaves]
+        floats = floats and bool(lam.results) and lam.results[0].type.elem.is_float
         self.wrt = [k for k, a in enumerate(self.atoms)
                     if (a.type.elem.is_float if floats else not a.type.elem.is_bool)]
         if floats and not self.wrt:
-            raise TypeMismatch(f"{what} differentiates in floats; the argument is {self.leaves[0]!r}: convert it with "
-                               "pa.f32 or pa.f64, or use pa.vjp, which works on integers", builder.here())
+            raise TypeMismatch(f"{what}: the function gives a float and the argument is {self.leaves[0]!r}, in which "
+                               "the derivative would be rounded: convert it with pa.f32 or pa.f64", builder.here())
         self.results, self._pull = ad.vjp(lam, self.atoms, self.wrt)
 
     def value(self) -> Any:
@@ -177,9 +181,9 @@ def _seed(made: _Vjp, has_aux: bool, what: str) -> list[Atom | None]:
     else:
         first = made.out
     r = made.results[0] if made.results else None
-    if first.kind != "leaf" or r is None or r.type.rank or not r.type.elem.is_float:
+    if first.kind != "leaf" or r is None or r.type.rank or r.type.elem == bool_:
         shown = repr(Tracer(r)) if first.kind == "leaf" and r is not None else repr(first)
-        raise TypeMismatch(f"pa.{what} takes a function with a scalar float result; this one gives {shown}",
+        raise TypeMismatch(f"pa.{what} takes a function with a scalar result; this one gives {shown}",
                            builder.here())
     return [Const(1, r.type.elem), *([None] * (len(made.results) - 1))]
 

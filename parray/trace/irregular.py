@@ -16,7 +16,7 @@ from parray.soacs import Argsort
 from parray.trace import context
 from parray.trace.combinators import call, exscan, gather, inputs, map, rebuild, reduce_by_index, scan, scatter
 from parray.trace.control import loop, while_loop
-from parray.trace.elementwise import lift, where
+from parray.trace.elementwise import broadcast_to, lift, where
 from parray.trace.reductions import max as max_
 from parray.trace.reductions import sum as sum_
 from parray.trace.tracer import Tracer
@@ -232,6 +232,26 @@ def unique(xs: Any) -> Any:
             same = equal & same
         return (i == 0) | ~same
     return compact(map(first, Tracer(builder.iota(n))), ordered)
+
+
+def hist(op: Callable[..., Any], ne: Any, n: Any, indices: Any, values: Any) -> Any:
+    """`reduce_by_index` into ``n`` (or ``(n, m)``) bins that hold ``ne``, in the values' types."""
+    leaves, structure = tree.flatten(values)
+    rank = len(indices) if isinstance(indices, (tuple, list)) else 1
+    sizes = [as_size(k, "pa.hist") for k in (n if isinstance(n, (tuple, list)) else (n,))]
+    if len(sizes) != rank:
+        raise TypeMismatch(f"pa.hist: {len(sizes)} sizes for indices of {rank} dimensions", builder.here())
+    neutral = tree.leaves(ne)
+    if len(neutral) != len(leaves):
+        raise TypeMismatch(f"pa.hist: the neutral element is {tree.structure(ne)}, the values are {structure}",
+                           builder.here())
+    bins = []
+    for leaf, e in zip(leaves, neutral):
+        x = lift(leaf, "pa.hist")
+        row = Type(x.dtype, (*sizes, *x.type.shape[1:]))
+        filled = broadcast_to(lift(e, "the neutral element of pa.hist").astype(x.dtype).atom, row.shape)
+        bins.append(Tracer(filled))
+    return reduce_by_index(tree.unflatten(structure, bins), op, ne, indices, values)
 
 
 def histogram(xs: Any, n: Any) -> Any:

@@ -6,6 +6,7 @@ this folder; they are looked up when used, because they in turn make tracers.
 """
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Iterator, NoReturn
 
 import numpy as np
@@ -97,8 +98,8 @@ class Tracer:
         return repr(self)
 
     def __getattr__(self, name: str) -> NoReturn:
-        import parray
-        hint = f": use pa.{name}(x, ...)" if not name.startswith("_") and callable(getattr(parray, name, None)) else ""
+        package = sys.modules["parray"]                    # complete by the time anything is traced
+        hint = f": use pa.{name}(x, ...)" if not name.startswith("_") and callable(getattr(package, name, None)) else ""
         raise AttributeError(f"a traced value has no attribute {name!r}{hint}")
 
     def __complex__(self) -> NoReturn:
