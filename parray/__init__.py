@@ -15,7 +15,8 @@ The way of a program, each stage a file or folder, in reading order:
     simplify contractions fuse             graphs become better graphs
     kernels lower backends cache           graphs become machine code
     pipeline api                           the passes in order; what users call
-    prelude                                derived functions, in the language itself
+    prelude random                         derived functions, in the language itself
+    testing                                property tests for users' functions
 """
 from __future__ import annotations
 

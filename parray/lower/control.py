@@ -1,35 +1,41 @@
 """Lowering of Loop, While and Cond.
 
-A carried array lives in memory of the loop's own.  The body writes the next value elsewhere and it is copied over at
-the end of the iteration, unless the body updated the memory in place (`Scatter` on a dead array), which is the common
-case of a loop that fills an array.
+A carried array lives in memory of the loop's own: that of its initial value where nobody else needs it any more, else
+a copy.  The body writes the next value elsewhere and it is copied over at the end of the iteration, unless the body
+updated the memory in place (`Scatter` on a dead array), which is the common case of a loop that fills an array.
 """
 from __future__ import annotations
 
 from typing import Sequence
 
 from parray import kernels as K
-from parray.ir import Atom, Lambda, Stm, Var
+from parray.ir import Atom, Lambda, Stm, Var, free_vars
 from parray.kernels import Assign, For, If, Let, Lit, Ref
 from parray.lower.core import Lowering, is_small, lower_op
-from parray.lower.soacs import serial
+from parray.lower.soacs import memory, serial
 from parray.lower.values import Arr, Dest, Lazy, Val
 from parray.soacs import Cond, Loop, While
 
 Dests = Sequence[Dest | None]
 
 
-def _carry(inits: Sequence[Atom], params: Sequence[Var], dests: Dests, lw: Lowering) -> list[Val]:
-    """Memory and names for carried values, holding the initial ones."""
+def _carry(inits: Sequence[Atom], params: Sequence[Var], dests: Dests, lw: Lowering, *lams: Lambda) -> list[Val]:
+    """Memory and names for carried values, holding the initial ones; ``lams`` are what reads while the loop runs."""
     carried: list[Val] = []
-    for init, p, d in zip(inits, params, dests):
+    read = memory(lw, [v for lam in lams for v in free_vars(lam)])
+    for k, (init, p, d) in enumerate(zip(inits, params, dests)):
         if p.type.is_scalar:
             name = lw.fresh("c")
             lw.emit(Let(name, lw.scalar(init)))
             carried.append(Ref(name, p.type.elem))
         else:
-            arr = lw.target(p.type, d)
-            lw.copy(Dest(arr), lw.val(init))
+            arr = lw.val(init)
+            others = [a for j, a in enumerate(inits) if j != k and isinstance(a, Var)]
+            given = isinstance(init, Var) and isinstance(arr, Arr) and d is None and lw.dead(init) and \
+                arr.buf.name not in read | memory(lw, others)
+            if not given:
+                arr = lw.target(p.type, d)
+                lw.copy(Dest(arr), lw.val(init))
             carried.append(arr)
     lw.bind(params, carried)
     return carried
@@ -64,7 +70,7 @@ def _iterate(lam: Lambda, carried: Sequence[Val], lw: Lowering) -> None:
 def _loop(op: Loop, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     if lw.host and is_small(op.lam, lw):                        # no iteration is worth sharing: one thread runs all
         return serial(lw, stm, lambda ds: _loop(op, lw, stm, ds), dests)
-    carried = _carry(op.inits, op.lam.params[1:], dests, lw)
+    carried = _carry(op.inits, op.lam.params[1:], dests, lw, op.lam)
     i = Ref(lw.fresh("j"))
     n = lw.size(op.n)
     lw.extent[i.name] = n
@@ -80,7 +86,7 @@ def _loop(op: Loop, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
 def _while(op: While, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     if lw.host and is_small(op.lam, lw):
         return serial(lw, stm, lambda ds: _while(op, lw, stm, ds), dests)
-    carried = _carry(op.inits, op.lam.params, dests, lw)
+    carried = _carry(op.inits, op.lam.params, dests, lw, op.lam, op.cond)
     test: list[K.Stm] = []
     with lw.into(test):
         lw.bind(op.cond.params, carried)

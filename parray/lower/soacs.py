@@ -338,7 +338,7 @@ def describe(op: Screma) -> str:
 
 @lower_op.register
 def _scatter(op: Scatter, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
-    read = _memory(lw, [*op.xs, *(free_vars(op.lam) if op.n != 1 else ())])
+    read = memory(lw, [*op.xs, *(free_vars(op.lam) if op.n != 1 else ())])
     arrs: list[Arr] = []
     for v, d in zip(op.dests, dests):
         old = lw.val(v)
@@ -359,7 +359,7 @@ def _scatter(op: Scatter, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
     return arrs
 
 
-def _memory(lw: Lowering, vs: Sequence[Var]) -> set[str]:
+def memory(lw: Lowering, vs: Sequence[Var]) -> set[str]:
     """The buffers that variables, views included, lie in."""
     values = [lw.env.get(v) for v in vs]
     return {a.buf.name for a in values if isinstance(a, Arr)}
