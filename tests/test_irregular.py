@@ -112,6 +112,23 @@ def test_keys_of_every_type(elem: str, data: Any) -> None:
     check(lambda x, k: pa.sort((x, k)), [x, k], [x[order], k[order]])
 
 
+@pytest.mark.parametrize("elem", ["bool", "i8", "u16", "i32", "u32", "i64", "u64", "f16", "f32", "f64"])
+def test_many_keys_of_every_type(elem: str) -> None:
+    """Enough for digits instead of merging; special values included."""
+    t = testing._elem(elem)
+    rng = np.random.default_rng(2)
+    with np.errstate(all="ignore"):
+        x = (rng.standard_normal(1500) * 50 if t.is_float else rng.integers(-1000, 1000, 1500)).astype(t.dtype)
+    if t.is_float:
+        x[:6] = [np.nan, -np.inf, np.inf, -0.0, 0.0, -np.nan]
+    k = rng.integers(0, 3, 1500)
+    for backend in BACKENDS:
+        with pa.use_backend(backend):
+            one, two = pa.parallel(lambda x, k: (pa.argsort(x), pa.argsort((k, x))))(x, k)
+        np.testing.assert_array_equal(one, np.argsort(x, kind="stable"))
+        np.testing.assert_array_equal(two, np.lexsort((x, k)))
+
+
 @FEW
 @given(testing.arrays("i64", ("n", "m")), st.sampled_from(["edge", "wrap", 7]))
 def test_stencils(x: Any, boundary: Any) -> None:
