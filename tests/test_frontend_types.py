@@ -196,7 +196,12 @@ def test_functions_of_numpy(backend: str) -> None:
               lambda v: np.where(v > 1, v, 0), lambda v: np.round(v / 2), lambda v: np.roll(v[0], 1),
               lambda v: np.ravel(v), lambda v: np.add.reduce(v), lambda v: np.maximum.reduce(v, axis=1),
               lambda v: np.sum(v, axis=(0, 1)),
-              lambda v: divmod(v, 2)[1], lambda v: abs(-v)):
+              lambda v: divmod(v, 2)[1], lambda v: abs(-v), lambda v: np.diff(v), lambda v: np.diff(v, axis=0),
+              lambda v: np.sinc(v - 2), lambda v: np.logaddexp(v, v[::-1]), lambda v: np.heaviside(v - 1, 0.5),
+              lambda v: np.signbit(v - 3), lambda v: np.fmax(v, np.nan), lambda v: np.fmin(v, 2.0),
+              lambda v: np.degrees(v), lambda v: np.radians(v), lambda v: np.sort(v, axis=0),
+              lambda v: np.argsort(-v), lambda v: np.unique(v[0]), lambda v: np.einsum("ij,kj->ik", v, v),
+              lambda v: np.searchsorted(v[0], v[1])):
         compare(f, x)
     with pytest.raises(pa.TraceError, match="np.histogram is not available"):
         parallel(lambda v: np.histogram(v))(x)

@@ -205,6 +205,52 @@ def test_large_filter_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
             np.testing.assert_array_equal(f(x), x[x > 0] * 2)
 
 
+NESTS: dict[str, tuple[Callable[..., Any], Callable[[Any, int], int]]] = {
+    "scan": (lambda x: pa.map(lambda n: pa.sum(pa.scan(pa.add, 0, pa.iota(n))), x),
+             lambda x, n: sum(itertools.accumulate(range(n)))),
+    "loop": (lambda x: pa.map(lambda n: pa.loop(n, lambda i, s: s + pa.sum(pa.iota(i)), 0), x),
+             lambda x, n: sum(sum(range(i)) for i in range(n))),
+    "carried array": (lambda x: pa.map(lambda n: pa.sum(pa.loop(3, lambda i, c: c + pa.iota(n), pa.iota(n))), x),
+                      lambda x, n: 4 * sum(range(n))),
+    "three levels": (lambda x: pa.map(lambda n: pa.sum(pa.map(lambda m: pa.sum(pa.map(lambda k: pa.sum(
+        pa.iota(k)), pa.iota(m))), pa.iota(n))), x),
+        lambda x, n: sum(sum(k) for m in range(n) for k in map(range, range(m)))),
+    "unique": (lambda x: pa.map(lambda n: pa.unique(x[:n]).shape[0] + 0, x), lambda x, n: len(set(x[:n]))),
+    "histogram": (lambda x: pa.map(lambda n: pa.max(pa.histogram(x, n + 1)), x),
+                  lambda x, n: max(np.bincount(x, minlength=n + 1)[:n + 1])),
+    "branch": (lambda x: pa.map(lambda n: pa.sum(pa.cond(n > 3, lambda: pa.filter(lambda v: v < n, x),
+                                                         lambda: pa.iota(n))), x),
+               lambda x, n: sum(v for v in x if v < n) if n > 3 else sum(range(n))),
+    "operator on arrays": (lambda x: pa.map(lambda n: pa.sum(pa.reduce(lambda a, b: a + b, 0, pa.tabulate(
+        (4, n), lambda i, j: i * j))), x), lambda x, n: 6 * sum(range(n))),
+    "flatmap of filter": (lambda x: pa.map(lambda n: pa.sum(pa.flatmap(lambda m: pa.filter(lambda v: v < m, x), x[:n])),
+                                           x), lambda x, n: sum(v for m in x[:n] for v in x if v < m)),
+}
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_sizes_that_differ_by_element(name: str) -> None:
+    f, one = NESTS[name]
+    x = np.array([3, 1, 4, 1, 5, 9, 2, 6])
+    check(f, [x], [[one(x.tolist(), int(n)) for n in x]])
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_loop_may_not_change_the_size_it_carries(backend: str, threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check fails in the loop, which then ends although its condition never changes."""
+    from parray.backends import cpu
+    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
+    monkeypatch.setenv("PARRAY_NUM_THREADS", threads)
+    x = np.arange(5)
+    with pa.use_backend(backend):
+        for f in (lambda x: pa.while_loop(lambda c: c.shape[0] > 2, lambda c: c[1:], x),
+                  lambda x: pa.loop(3, lambda i, c: pa.filter(lambda v: v > i, c), x),
+                  lambda x: pa.map(lambda n: pa.while_loop(lambda c: pa.sum(c) < 1, lambda c: c[:n], x * 0), x)):
+            with pytest.raises(pa.SizeMismatch, match="must keep its shape"):
+                pa.parallel(f)(x)
+
+
 # --- derivatives -----------------------------------------------------------------------------------------------------
 
 X = np.array([0.3, -1.2, 2.5, 0.7, -0.4, 1.9])

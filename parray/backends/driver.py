@@ -6,6 +6,7 @@ and serves every program, so that a new program costs the compilation of its new
 
     CALL kernel slots      BARRIER      LOOP var n end / NEXT var n start      UNLESS slot target      GOTO target
     SHARE first n: this thread's part of n      LEADER target: on for thread 0      END
+    FAILED target: on there if a thread has failed      FAILED_HERE target: if this one has
     NEW slot bytes / FREE slot: memory of one thread's      NEW_ALL / FREE_ALL: of all threads'
 
 ``slots`` says where in the frame a kernel's own parameters lie, so one kernel serves many places of many programs.
@@ -21,10 +22,12 @@ from numba.extending import intrinsic
 
 from parray.backends.intrinsics import ALWAYS, atomic_load, atomic_store, barrier, heap_free, heap_new, part, pointer
 
-CALL, BARRIER, LOOP, NEXT, UNLESS, GOTO, NEW, FREE, NEW_ALL, FREE_ALL, SHARE, LEADER, END = range(13)
-LENGTH = (3, 1, 4, 4, 3, 2, 3, 2, 3, 2, 3, 2, 1)                      # of each operation with its operands
+CALL, BARRIER, LOOP, NEXT, UNLESS, GOTO, NEW, FREE, NEW_ALL, FREE_ALL, SHARE, LEADER, FAILED, FAILED_HERE, \
+    END = range(15)
+LENGTH = (3, 1, 4, 4, 3, 2, 3, 2, 3, 2, 3, 2, 2, 2, 1)                      # of each operation with its operands
 NO_MEMORY = -1                                            # a failure that is not of the program's making
 SHARED = 4                                                # the word of the threads' own memory that passes a slot on
+ANY_FAILURE = 5                                           # ... and the one that says whether some thread has failed
 FAILURE, THREAD, THREADS, SYNC, FIRST = range(5)           # reserved slots; arguments begin at FIRST
 
 _I64, _I32, _I8P = ir.IntType(64), ir.IntType(32), cgutils.voidptr_t
@@ -204,6 +207,15 @@ def drive(table: Any, slots: Any, frame: Any, sync: Any, threads: int) -> None:
             set_slot(frame, table[pc + 1], first)
             set_slot(frame, table[pc + 2], part(n, thread + 1, threads) - first)
             pc += 3
+        elif op == FAILED or op == FAILED_HERE:
+            failed = slot(frame, FAILURE)
+            if op == FAILED and threads > 1:                # all must go the same way
+                if failed != 0:
+                    atomic_store(sync, ANY_FAILURE, failed)
+                barrier(sync, threads)
+                failed = atomic_load(sync, ANY_FAILURE, 0)
+                barrier(sync, threads)
+            pc = table[pc + 1] if failed != 0 else pc + 2
         elif op == LEADER:
             pc = pc + 2 if slot(frame, THREAD) == 0 else table[pc + 1]
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from parray.backends.source import Writer, expr, index_text, literal, storage_name
-from parray.kernels import Acc, Buf, Check, Heap, Let, Par, Serial
+from parray.kernels import Acc, Buf, Check, Heap, Let, Par, Serial, While
 from parray.types import ScalarType
 
 LANE = 8                                          # elements one thread's merge slot is apart from the next one's
@@ -50,6 +50,14 @@ class KernelWriter(Writer):
                 self.line(f"{buf.name} = {self.buffer(buf, name)}")
                 self.stms(body)
                 self.line(f"heap_free({name})")
+            case While(test=test, cond=cond, body=body):        # after a failure it might not end
+                self.line("while True:")
+                self.depth += 1
+                self.stms(test)
+                self.line(f"if failure != 0 or not {expr(cond)}:")
+                self.line("    break")
+                self.stms(body)
+                self.depth -= 1
             case Check(bad=bad, code=code):
                 self.line(f"failure = select({expr(bad)}, code{code}, failure)")
             case _:

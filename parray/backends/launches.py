@@ -238,11 +238,12 @@ class Splitter:
                 self.read = True
                 self.block(test)
                 table += [driver.UNLESS, self.value(f"cond{tag}", cond), 0]
-                leave = len(table) - 1
+                table += [driver.FAILED_HERE if self.inside else driver.FAILED, 0]      # or it might not end
+                leave = len(table)
                 self.block(body)
                 self.flush()
                 table += [driver.GOTO, start]
-                table[leave] = len(table)
+                table[leave - 1] = table[leave - 3] = len(table)
             case If(cond=cond, then=then, orelse=orelse):
                 table += [driver.UNLESS, self.value(f"cond{tag}", cond), 0]
                 leave = len(table) - 1
@@ -291,7 +292,9 @@ class Splitter:
             slot = self.out.slot(n)
             self.out.consts[slot] = code
             w.line(f"{n} = get(frame, slots, {param(slot)}, i64)")
-        if names.codes:
+        if any(isinstance(s, While) for s in walk(list(stms))):
+            w.line(f"failure = get(frame, slots, {param(driver.FAILURE)}, i64)")
+        elif names.codes:
             w.line("failure = 0")
         w.stms(shorten(stms))
         for n in outs:

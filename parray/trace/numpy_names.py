@@ -12,7 +12,7 @@ from parray.trace import views
 from parray.trace.elementwise import apply, astype, lift, logical, where
 from parray.trace.promote import float_type
 from parray.trace.tracer import Tracer
-from parray.types import scalar_type
+from parray.types import scalar_type, u8
 
 UFUNCS: dict[str, str] = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
@@ -31,9 +31,26 @@ _FLOAT = ("float_power", "fabs", "rint")
 _OTHERS: dict[str, Callable[..., Any]] = {
     "square": lambda x: apply("mul", x, x), "reciprocal": lambda x: apply("div", 1, x), "positive": lambda x: x,
     "matmul": r.matmul, "deg2rad": lambda x: apply("mul", x, np.pi / 180),
-    "rad2deg": lambda x: apply("mul", x, 180 / np.pi)}
+    "rad2deg": lambda x: apply("mul", x, 180 / np.pi), "radians": lambda x: apply("mul", x, np.pi / 180),
+    "degrees": lambda x: apply("mul", x, 180 / np.pi), "signbit": lambda x: apply("lt", apply("copysign", 1.0, x), 0),
+    "heaviside": lambda x, h: where(apply("lt", x, 0), 0.0, where(apply("gt", x, 0), 1.0, where(
+        apply("eq", x, 0), h, x))),
+    "fmax": lambda x, y: _ignoring_nan("max", x, y), "fmin": lambda x, y: _ignoring_nan("min", x, y),
+    "logaddexp": lambda x, y: _log_sum(x, y), "bitwise_count": lambda x: astype(apply("popcount", apply("abs", x)), u8)}
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "add": r.sum, "multiply": r.prod, "maximum": r.max, "minimum": r.min, "logical_and": r.all, "logical_or": r.any}
+
+
+def _ignoring_nan(name: str, x: Any, y: Any) -> Any:
+    """The extreme of two numbers, or the other one where one is NaN."""
+    return where(apply("ne", x, x), y, where(apply("ne", y, y), x, apply(name, x, y)))
+
+
+def _log_sum(x: Any, y: Any) -> Any:
+    """``log(exp(x) + exp(y))``; equal infinities included."""
+    top, low = apply("max", x, y), apply("min", x, y)
+    gap = where(apply("eq", top, low), 0.0, apply("sub", low, top))
+    return apply("add", top, apply("log1p", apply("exp", gap)))
 
 
 def call_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -164,6 +181,22 @@ def _along(x: Any, axis: int, name: str) -> Any:
     return moveaxis(Tracer(out), a.ndim - 1, k)
 
 
+def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
+    a = lift(x, "np.diff")
+    (k,) = r.axes_of(axis, a.ndim, "np.diff")
+    for _ in range(n):
+        before: list[Any] = [slice(None)] * a.ndim
+        after = list(before)
+        before[k], after[k] = slice(None, -1), slice(1, None)
+        a = apply("sub", a[tuple(after)], a[tuple(before)])
+    return a
+
+
+def _sinc(x: Any) -> Any:
+    t = apply("mul", x, np.pi)
+    return where(apply("eq", t, 0), 1.0, apply("div", apply("sin", t), where(apply("eq", t, 0), 1.0, t)))
+
+
 _NUMPY: dict[str, Callable[..., Any]] = {
     "sum": r.sum, "prod": r.prod, "mean": r.mean, "any": r.any, "all": r.all, "argmax": r.argmax, "argmin": r.argmin,
     "max": _max, "min": _min, "amax": _max, "amin": _min, "dot": r.dot, "matmul": r.matmul, "vdot": r.dot,
@@ -180,7 +213,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "sort": lambda x, axis=-1: _along(x, axis, "sort"), "argsort": lambda x, axis=-1: _along(x, axis, "argsort"),
     "unique": lambda x: _irregular("unique", x), "einsum": lambda spec, *xs: _einsum(spec, *xs),
     "searchsorted": lambda x, v, side="left": _irregular("searchsorted", x, v, side),
-    "copy": lambda x: x, "roll": lambda x, k: views.rotate(x, -k), "astype": astype}
+    "diff": _diff, "sinc": _sinc, "copy": lambda x: x, "roll": lambda x, k: views.rotate(x, -k), "astype": astype}
 
 
 def call_function(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
