@@ -11,7 +11,7 @@ from typing import Any, Iterable, Sequence
 from parray.ir import Lambda, Monoid, Op, Stm, Var, atoms, size_vars
 from parray.pretty import stm_text
 from parray.soacs import (Argsort, Assert, Concat, Cond, Contract, CustomVjp, Index, Iota, Loop, Prim, Replicate,
-                          Reshape, Scatter, Screma, Slice, Transpose, While)
+                          Reshape, Scatter, Screma, Slice, Transpose, Update, While)
 from parray.types import Type, bool_, i64
 
 _I64 = Type(i64)
@@ -117,6 +117,8 @@ class _Checker:
                 self.slice(op)
             case Concat():
                 self.concat(op)
+            case Update():
+                assert op.x.type.elem == op.value.type.elem and len(op.starts) == op.x.type.rank, "an update that fits"
             case Assert():
                 assert op.cond.type == _BOOL, f"condition of type {op.cond.type}"
             case Contract():

@@ -8,7 +8,7 @@ import numpy as np
 from graphs import F32, at, graph, k, p
 from parray import builder as B
 from parray.ir import Atom, Const, Lambda, Monoid, Var
-from parray.soacs import Argsort, Concat, Cond, Loop, Replicate, Reshape, Scatter, Transpose
+from parray.soacs import Argsort, Concat, Cond, Loop, Replicate, Reshape, Scatter, Transpose, Update
 from parray.types import SIZE, Type, bool_, f32, i64
 
 
@@ -57,7 +57,8 @@ class Programs:
         kinds = ["prim", "prim", "arithmetic", "arithmetic", "scalar_map", "scalar_map", "sum", "transpose", "row",
                  "scan", "ones"]
         if depth:
-            kinds += ["map", "map", "map", "tabulate", "loop", "cond", "scatter", "product", "product", "order", "kept"]
+            kinds += ["map", "map", "map", "tabulate", "loop", "cond", "scatter", "product", "product", "order", "kept",
+                      "reversed"]
         if depth == 2:                                              # a new size, in scope everywhere
             kinds += ["concat"]
         return getattr(self, self.pick(kinds))(depth)
@@ -207,6 +208,14 @@ class Programs:
         xs = self.arrays(n=self.n)
         x, key = self.pick(xs), self.pick(self.keys)
         return [B.map1(lambda i: B.index(x, i, safe=True), B.emit1(Argsort(self.n, (key,))))]    # type: ignore
+
+    def reversed(self, depth: int) -> Any:
+        """An array overwritten from its end, perhaps with itself."""
+        x = self.pick(self.arrays())
+        value = self.pick([y for y in self.arrays() if y.type == x.type])
+        rest = x.type.rank - 1
+        last = B.prim("sub", B.size_atom(x.type.shape[0]), k(1, i64))
+        return B.emit(Update(x, value, (last, *[k(0, i64)] * rest), (-1, *[1] * rest)))
 
     def kept(self, depth: int) -> Any:
         """The sum of the elements at which another is positive, gathered in an array of that size."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Sequence
 
 from parray.ir import Lambda, Monoid, Op, Var, atoms, free_vars
-from parray.soacs import Argsort, Assert, Cond, Index, Iota, Loop, Prim, Scatter, Screma, Slice, While
+from parray.soacs import Argsort, Assert, Cond, Index, Iota, Loop, Prim, Scatter, Screma, Slice, Update, While
 
 Active = Callable[[Any], bool]
 
@@ -46,6 +46,8 @@ def results(op: Op, active: Active) -> tuple[bool, ...]:
             flags = tuple(False for _ in op.infer())
         case Index() | Slice():
             flags = (active(op.x),)
+        case Update():
+            flags = (active(op.x) or active(op.value),)
         case Screma():
             flags = _screma(op, active)
         case Scatter():

@@ -14,7 +14,7 @@ from parray.ir import Lambda, Monoid, Stm, Var, free_vars
 from parray.kernels import Acc, Apply, Assign, Buf, Expr, For, If, Let, Lit, Par, Ref, Serial, add, mul
 from parray.lower.core import Lowering, combine, lower_op
 from parray.lower.values import Arr, Dest, Lazy, Val, row_major
-from parray.soacs import Prim, Scatter, Screma
+from parray.soacs import Prim, Scatter, Screma, Update
 from parray.types import Type, bool_, i64
 
 Dests = Sequence[Dest | None]
@@ -357,6 +357,22 @@ def _scatter(op: Scatter, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
         return ()
     serial(lw, stm, make)
     return arrs
+
+
+@lower_op.register
+def _update(op: Update, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
+    old, d = lw.val(op.x), dests[0]
+    if isinstance(old, Arr) and d is None and lw.dead(op.x) and old.buf.name not in memory(lw, [op.value]):
+        arr = old
+    else:
+        arr = lw.target(op.x.type, d)
+        lw.copy(Dest(arr), old)
+    offset, strides = arr.offset, []
+    for start, step, stride in zip(op.starts, op.steps, arr.strides):
+        offset = add(offset, mul(lw.scalar(start), stride))
+        strides.append(mul(lw.size(step), stride))
+    lw.copy(Dest(Arr(arr.buf, lw.let(offset), lw.shape(op.value.type), tuple(strides))), lw.val(op.value))
+    return [arr]
 
 
 def memory(lw: Lowering, vs: Sequence[Var]) -> set[str]:

@@ -7,6 +7,7 @@ from parray.soacs.prim import Prim
 from parray.soacs.scatter import Scatter
 from parray.soacs.screma import Screma
 from parray.soacs.sort import Argsort
+from parray.soacs.update import Update
 
 __all__ = ["Argsort", "Assert", "Concat", "Cond", "Contract", "CustomVjp", "Index", "Iota", "Loop", "Prim", "Replicate",
-           "Reshape", "Scatter", "Screma", "Slice", "Transpose", "While"]
+           "Reshape", "Scatter", "Screma", "Slice", "Transpose", "Update", "While"]

@@ -323,20 +323,22 @@ def _clip_back(e: Any, n: Any, last: Any) -> Any:
 # --- steps that are known at run time --------------------------------------------------------------------------------
 
 def _with_traced_steps(x: Tracer, entries: tuple[Any, ...]) -> Any:
-    """``x[a:b:s]`` for a traced ``s``: a gather along each such dimension."""
+    """``x[a:b:s]`` for a traced ``s``, dimension by dimension."""
     if any(e is None or e is Ellipsis for e in entries):
         raise TraceError("a slice with a traced step goes with integers and other slices only", builder.here())
     for d, e in enumerate(entries):
         if isinstance(e, slice) and isinstance(e.step, Tracer):
-            places = stepped(e, resolve(x.type.shape[d]))
-            order = [d, *(k for k in range(x.ndim) if k != d)]
-            rows = _gather(permute(x.atom, order), [places])
-            x = Tracer(permute(rows, [order.index(k) for k in range(x.ndim)]))
+            first, size, step = stepped(e, resolve(x.type.shape[d]))
+            sizes = list(x.type.shape)
+            sizes[d] = size
+            starts = tuple(size_atom(first) if k == d else Const(0, i64) for k in range(x.ndim))
+            steps = tuple(step if k == d else 1 for k in range(x.ndim))
+            x = Tracer(builder.emit1(Slice(x.atom, starts, tuple(sizes), steps)))    # type: ignore[arg-type]
     return getitem(x, tuple(slice(None) if isinstance(e, slice) and isinstance(e.step, Tracer) else e for e in entries))
 
 
-def stepped(s: slice, n: Any) -> Tracer:
-    """The places of a slice whose step is known at run time, as an array."""
+def stepped(s: slice, n: Any) -> tuple[Any, Any, Any]:
+    """First place, number and step of the elements of a slice whose step is known at run time."""
     step = size_atom(_slice_entry(s.step, "step"))
     zero, one, size = Const(0, i64), Const(1, i64), size_atom(n)
     builder.emit(Assert(builder.prim("ne", step, zero), "the step of a slice cannot be 0", (), "TypeMismatch"))
@@ -355,5 +357,4 @@ def stepped(s: slice, n: Any) -> Tracer:
     span = builder.select(back, builder.prim("sub", start, stop), builder.prim("sub", stop, start))
     stride = builder.prim("max", builder.prim("abs", step), one)
     count = builder.prim("floordiv", builder.prim("sub", builder.prim("add", span, stride), one), stride)
-    numbers = builder.iota(context.at_least_zero(as_size(count)))
-    return Tracer(builder.map1(lambda i: builder.prim("add", start, builder.prim("mul", i, step)), numbers))
+    return as_size(start), context.at_least_zero(as_size(count)), as_size(step)

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 from parray import builder, tree
 from parray.errors import TypeMismatch
 from parray.ir import Atom, Const, resolve, size_atom
-from parray.soacs import Assert, Scatter
+from parray.soacs import Assert, Scatter, Update
 from parray.trace import context
 from parray.trace.combinators import destinations
 from parray.trace.elementwise import broadcast_to, lift, to_type
@@ -95,46 +95,36 @@ def _checked(i: Tracer, n: Any) -> Atom:
 # --- slices ----------------------------------------------------------------------------------------------------------
 
 def _slices(dests: Sequence[Atom], entries: Sequence[Any], leaves: Sequence[Any]) -> list[Atom]:
-    """The places of all slices as one dimension, written by one scatter."""
-    spans = [_span(e, resolve(n)) if isinstance(e, slice) else None for e, n in zip(entries, dests[0].type.shape)]
-    fixed = [None if s else _checked(lift(e, "pa.update"), n)
-             for s, e, n in zip(spans, entries, dests[0].type.shape)]
-    sizes = [span[1] for span in spans if span]
-    total = context.at_least_zero(builder.size_product(sizes))
-
-    def places(t: Atom) -> list[Atom]:
-        out: list[Atom] = []
-        for span, i in reversed(list(zip(spans, fixed))):
-            if span is None:
-                assert i is not None
-                out.append(i)
-                continue
-            place, size = span
-            inside = builder.prim("mod", t, size_atom(builder.size_prim("max", size, 1))) if len(sizes) > 1 else t
-            t = builder.prim("floordiv", t, size_atom(builder.size_prim("max", size, 1))) if len(sizes) > 1 else t
-            out.append(place(inside))
-        return out[::-1]
-    results: list[Atom] = []
-    for d, leaf in zip(dests, leaves):
-        row = d.type.row(len(entries))
-        value = to_type(leaf, Type(row.elem, lift(leaf, "pa.update").type.shape), "the value of pa.update")
-        whole = (*sizes, *row.shape)
-        if value.type.rank > len(whole):
-            raise TypeMismatch(f"pa.update: a value of {value.type.rank} dimensions for {len(whole)}", builder.here())
-        for n, size in zip(reversed(value.type.shape), reversed(whole)):
-            if resolve(n) != 1:
-                context.unify(n, size, "the value of pa.update has the size of the slice")
-        flat = reshape_atom(broadcast_to(value, (*sizes, *row.shape)), (total, *row.shape))
-        numbers = builder.iota(total)
-        lam = builder.make_lambda([Type(i64), row], lambda t, v: [*places(t), v])
-        results += builder.emit(Scatter(total, (d,), len(entries), None, lam, (numbers, flat)))    # type: ignore
-    return results
+    """Each array with the slices replaced; an integer is a slice of one."""
+    starts: list[Atom] = []
+    sizes: list[Any] = []
+    steps: list[Any] = []
+    for e, n in zip(entries, dests[0].type.shape):
+        first, size, step = _span(e, resolve(n)) if isinstance(e, slice) else (_checked(lift(e, "pa.update"), n), 1, 1)
+        starts.append(size_atom(first))
+        sizes.append(size)
+        steps.append(step)
+    kept = [n for n, e in zip(sizes, entries) if isinstance(e, slice)]
+    return [_sliced(d, starts, sizes, steps, kept, leaf) for d, leaf in zip(dests, leaves)]
 
 
-def _span(s: slice, n: Any) -> tuple[Callable[[Atom], Atom], Any]:
-    """Where the elements of a slice lie, and how many there are."""
+def _sliced(d: Atom, starts: list[Atom], sizes: list[Any], steps: list[Any], kept: list[Any], leaf: Any) -> Atom:
+    row = d.type.row(len(starts))
+    whole = (*kept, *row.shape)
+    value = to_type(leaf, Type(row.elem, lift(leaf, "pa.update").type.shape), "the value of pa.update")
+    if value.type.rank > len(whole):
+        raise TypeMismatch(f"pa.update: a value of {value.type.rank} dimensions for {len(whole)}", builder.here())
+    for n, size in zip(reversed(value.type.shape), reversed(whole)):
+        if resolve(n) != 1:
+            context.unify(n, size, "the value of pa.update has the size of the slice")
+    value = reshape_atom(broadcast_to(value, whole), (*sizes, *row.shape))
+    starts, steps = starts + [Const(0, i64)] * row.rank, steps + [1] * row.rank
+    return builder.emit1(Update(d, value, tuple(starts), tuple(steps)))              # type: ignore[arg-type]
+
+
+def _span(s: slice, n: Any) -> tuple[Any, Any, Any]:
+    """First place, number and step of a slice's elements."""
     if isinstance(s.step, Tracer):
-        places = stepped(s, n).atom
-        return (lambda i: builder.index(places, i, safe=True)), resolve(places.type.shape[0])
+        return stepped(s, n)
     first, size, step = bounds(s, n)
-    return (lambda i: builder.prim("add", size_atom(first), builder.prim("mul", i, size_atom(step)))), resolve(size)
+    return first, resolve(size), step
