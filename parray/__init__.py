@@ -29,7 +29,7 @@ from parray.errors import (AssertionFailed, BackendError, BoundsError, DivisionE
                            TraceError, TypeMismatch)
 from parray.prelude import (broadcast_to, clip, cumprod, cumsum, e, expand_dims, eye, full, gelu, inf, log_softmax,
                             logsumexp, nan, one_hot, ones, ones_like, outer, pi, reciprocal, relu, sigmoid, silu,
-                            softmax, softplus, square, std, var, zeros, zeros_like)
+                            softmax, softplus, square, zeros, zeros_like)
 from parray.record import record
 from parray.trace import Tracer
 from parray.trace.combinators import (assert_, exscan, gather, map, map2, map3, map4, map5, reduce, reduce_by_index,
@@ -46,7 +46,7 @@ from parray.trace.functions import (abs, acos, acosh, add, and_, asin, asinh, at
 from parray.trace.irregular import (argsort, expand, filter, flatmap, hist, histogram, partition, replicated_iota,
                                     searchsorted, segmented_iota, segmented_reduce, segmented_scan, sort, sort_by,
                                     unique)
-from parray.trace.reductions import all, any, argmax, argmin, dot, matmul, max, mean, min, prod, sum
+from parray.trace.reductions import all, any, argmax, argmin, dot, matmul, max, mean, min, prod, std, sum, var
 from parray.trace.stencil import stencil
 from parray.trace.update import update
 from parray.trace.views import (concat, drop, flatten, iota, replicate, reshape, reverse, rotate, split, take,

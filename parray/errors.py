@@ -11,7 +11,10 @@ import functools
 import sys
 from dataclasses import dataclass
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+import numpy as np
+
+# Folders whose frames are not the user's: NumPy's functions call back into tracers.
+_PACKAGES = tuple(os.path.dirname(os.path.abspath(str(f))) + os.sep for f in (__file__, np.__file__))
 _BETWEEN = {contextlib.__file__, functools.__file__}        # whose frames may stand between ours
 
 
@@ -31,11 +34,11 @@ class Loc:
 
 
 def user_location() -> Loc | None:
-    """Where the user's code is now: the innermost frame outside the package."""
+    """Where the user's code is now: the innermost frame outside this package and NumPy."""
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE) and code.co_filename not in _BETWEEN:
+        if not code.co_filename.startswith(_PACKAGES) and code.co_filename not in _BETWEEN:
             return Loc(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back                                    # type: ignore[assignment]
     return None

@@ -58,6 +58,19 @@ class Load:
 
 Expr = Lit | Ref | Apply | Load
 
+_ON_ENTRY = {"add", "sub", "mul", "neg", "abs", "sign", "floordiv", "mod", "quot", "max", "min", "select", "and", "or",
+             "xor", "not", "eq", "ne", "lt", "le", "gt", "ge"}
+
+
+def on_entry(e: Apply) -> bool:
+    """Whether a caller gets the very number that the program will: sizes of memory come from both.
+
+    Floats, narrow integers that wrap and whatever the caller's Python has no word for are left to the program."""
+    if e.prim == "convert":
+        source = e.args[0].elem
+        return e.elem == i64 and not source.is_float and source.bits + (source.kind == "u") <= 64
+    return e.prim in _ON_ENTRY and {e.elem, *(a.elem for a in e.args)} <= {i64, bool_}
+
 
 @dataclass(frozen=True)
 class Buf:

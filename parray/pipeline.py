@@ -14,7 +14,7 @@ from typing import Any, Callable, Sequence
 
 from parray import contractions, fuse, interchange
 from parray.check import check
-from parray.errors import BackendError
+from parray.errors import BackendError, user_location
 from parray.interpreter import run
 from parray.ir import Lambda, Stm, Substitution
 from parray.program import Program
@@ -114,4 +114,4 @@ def compile_program(program: Program, backend: str) -> Any:
         from parray.lower import lower
         kernels = lower(optimise(program.lam), len(program.sizes), program.name)
         return cpu.compile_program(kernels, InterpreterExecutable(program))
-    raise BackendError(f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}")
+    raise BackendError(f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}", user_location())

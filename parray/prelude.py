@@ -1,6 +1,6 @@
 """Derived functions, written in the language itself: they inherit derivatives, fusion and every backend.
 
-All work elementwise on arrays; those of whole arrays (softmax, logsumexp, var ...) on one axis or all.
+All work elementwise on arrays; those of whole arrays (softmax, logsumexp ...) on one axis or all.
 """
 from __future__ import annotations
 
@@ -99,17 +99,6 @@ def _stop(x: Any) -> Any:
     return stop_gradient(x)
 
 
-def var(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """The mean squared distance from the mean."""
-    centred = apply("sub", x, _keep(x, axis, reductions.mean))
-    return reductions.mean(square(centred), axis=axis, keepdims=keepdims)
-
-
-def std(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """The square root of `var`."""
-    return apply("sqrt", var(x, axis, keepdims))
-
-
 def cumsum(x: Any, axis: Any = None) -> Any:
     """Running sums along an axis; without one, of all elements in order."""
     return cumulative("add", x, axis)
@@ -169,4 +158,4 @@ def one_hot(index: Any, n: Any, dtype: Any = f64) -> Any:
 
 __all__ = ["broadcast_to", "clip", "cumprod", "cumsum", "e", "expand_dims", "eye", "full", "gelu", "inf",
            "log_softmax", "logsumexp", "nan", "one_hot", "ones", "ones_like", "outer", "pi", "reciprocal", "relu",
-           "sigmoid", "silu", "softmax", "softplus", "square", "std", "var", "zeros", "zeros_like"]
+           "sigmoid", "silu", "softmax", "softplus", "square", "zeros", "zeros_like"]

@@ -13,6 +13,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Sequence
 
+from parray.errors import TypeMismatch, user_location
+
 
 @dataclass(frozen=True)
 class TreeDef:
@@ -109,13 +111,13 @@ def leaves(x: Any) -> list[Any]:
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """``f`` on corresponding leaves of equally structured trees; raises ValueError where structures differ."""
+    """``f`` on corresponding leaves of equally structured trees; raises TypeMismatch where structures differ."""
     first, shape = flatten(tree)
     others = []
     for r in rest:
         ls, s = flatten(r)
         if s != shape:
-            raise ValueError(f"structures differ: {shape} and {s}")
+            raise TypeMismatch(f"structures differ: {shape} and {s}", user_location())
         others.append(ls)
     return unflatten(shape, [f(*xs) for xs in zip(first, *others)])
 

@@ -33,12 +33,15 @@ class Annotation:
 
 def _dim(dim: Any) -> str | int:
     """One dimension of an annotation: a name, a number, or a type variable (its name)."""
-    if isinstance(dim, (str, int)) and not isinstance(dim, bool):
+    if isinstance(dim, str) and dim.isidentifier():
+        return dim
+    if isinstance(dim, int) and not isinstance(dim, bool) and dim >= 0:
         return dim
     name = getattr(dim, "__name__", None)
     if isinstance(name, str):
         return name
-    raise TypeError(f"a dimension is a name, a number or a type variable, not {dim!r}")
+    raise TypeError(f"a dimension is a name, a number or a type variable, not {dim!r}; each is an entry of its own: "
+                    "f32[\"m\", \"n\"]")
 
 
 @dataclass(frozen=True)

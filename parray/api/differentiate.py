@@ -26,6 +26,8 @@ from parray.types import Type, bool_
 
 
 def _unwrap(f: Any) -> Any:
+    if not callable(f):
+        raise TypeMismatch(f"a function is needed, not {f!r}", builder.here())
     return f.f if isinstance(f, Parallel) and not f._annotations else f
 
 

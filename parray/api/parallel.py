@@ -85,8 +85,10 @@ class Parallel:
         self.name = name or str(getattr(f, "__name__", type(f).__name__))
         self.static = static
         self._all_static = static is True
-        names = () if isinstance(static, bool) else static or ()
-        self._static = frozenset((names,) if isinstance(names, str) else names)
+        names = () if isinstance(static, bool) else (static,) if isinstance(static, str) else static or ()
+        if not isinstance(names, (tuple, list, set, frozenset)) or not all(isinstance(n, str) for n in names):
+            raise TypeMismatch(f"static is a name, several names or True, not {static!r}", user_location())
+        self._static = frozenset(names)
         code = getattr(inspect.unwrap(f), "__code__", None)
         self.loc = Loc(code.co_filename, code.co_firstlineno, self.name) if code else None
         self._read_parameters(f)
@@ -112,6 +114,10 @@ class Parallel:
 
     def __repr__(self) -> str:
         return f"<parallel {self.name}>"
+
+    def __reduce__(self) -> str:
+        """Pickled as Python's own functions are, by name: programs stay where they were compiled."""
+        return str(self.__qualname__)                                                # type: ignore[attr-defined]
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -174,6 +180,10 @@ class Parallel:
     def _leaf_annotations(self, structures: tuple[tuple[int, Tree], ...]) -> list[hints.Wanted]:
         """What the annotations say of the leaves of the parameters with these numbers."""
         if structures not in self._wanted:
+            for k, s in structures:
+                wrong = hints.misfit(self._annotations.get(self._parameters[k]), s, self._parameters[k])
+                if wrong:
+                    raise TypeMismatch(f"{self.name}: {wrong}", user_location())
             self._wanted[structures] = [w for k, s in structures for w in
                                         hints.of_leaves(self._annotations.get(self._parameters[k]), s)]
         return self._wanted[structures]

@@ -9,6 +9,7 @@ waits at barriers.  A call whose estimated work is small uses the calling thread
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 import sys
@@ -103,18 +104,20 @@ def _plan_source(program: KernelProgram, layout: Layout) -> str:
                        for r in program.results if not r.kept)
     return "\n".join([f"def plan({', '.join(['threads', *program.sizes, *scalars])}):",
                       *(f"    {text}" for text in layout.lines),
-                      f"    return {layout.result}, ({shapes}{',' if shapes else ''}), {expr(program.work)}", ""])
+                      f"    return {layout.result}, ({shapes}{',' if shapes else ''})", "",
+                      f"def work({', '.join([*program.sizes, *scalars])}):", f"    return {expr(program.work)}", ""])
 
 
 PLAN_NAMES: dict[str, Any] = {
     "max_i": max, "min_i": min, "select": lambda c, x, y: x if c else y, "abs_i": abs,
     "neg_": lambda x: -x, "floordiv_i": lambda a, b: a // b if b else 0, "mod_i": lambda a, b: a % b if b else a,
-    "quot_i": lambda a, b: int(a / b) if b else 0, "sign_i": lambda x: (x > 0) - (x < 0), "pow_i": lambda a, b: a ** b,
-    **{t: int for t in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")}, "f32": float, "f64": float,
-    "boolean": bool, "inf": float("inf"), "nan": float("nan"),
-    "float_to_int": lambda x, to, low, high: to(min(max(x, low), high)) if abs(x) < float("inf") else 0,
-    "and_": lambda a, b: a & b, "or_": lambda a, b: a | b, "xor_": lambda a, b: a ^ b,
+    "quot_i": lambda a, b: _quotient(a, b) if b else 0, "sign_i": lambda x: int(x > 0) - int(x < 0), "i64": np.int64,
+    "and_": lambda a, b: a & b, "or_": lambda a, b: a | b, "xor_": lambda a, b: a ^ b, "invert_": lambda x: ~x,
 }
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    return abs(a) // abs(b) if (a < 0) == (b < 0) else -(abs(a) // abs(b))
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
@@ -145,11 +148,24 @@ _team_lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 
 
+def _in_child() -> None:
+    """A forked process has none of its parent's threads: its first team makes its own."""
+    global _pool, _team_lock
+    _pool, _team_lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+
+
 def thread_limit() -> int:
     """Threads a call may use: PARRAY_NUM_THREADS, or the processors this process may run on."""
     text = os.environ.get("PARRAY_NUM_THREADS")
     if text:
-        return max(1, int(text))
+        try:
+            return max(1, int(text))
+        except ValueError:
+            raise ValueError(f"PARRAY_NUM_THREADS is a number of threads, not {text!r}") from None
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -182,7 +198,7 @@ class CpuExecutable:
         self.plan_source = _plan_source(program, layout)
         namespace = dict(PLAN_NAMES)
         exec(compile(self.plan_source, f"<plan of {program.name}>", "exec"), namespace)
-        self._plan_fn = namespace["plan"]
+        self._plan_fn, self._work_fn = namespace["plan"], namespace["work"]
         self._plans: dict[Any, Plan] = {}
         self._casts = [(k, np.float32 if p.elem == f16 else p.elem.dtype.type)
                        for k, p in enumerate(program.params) if isinstance(p, Ref)]
@@ -210,10 +226,11 @@ class CpuExecutable:
         return table
 
     def _make_plan(self, sizes: Sequence[int], leaves: Sequence[Any]) -> Plan:
-        values = [v.item() if hasattr(v, "item") else v for v in (leaves[k] for k, _ in self._casts)]
-        *_, work = self._plan_fn(1, *sizes, *values)
-        threads = max(1, min(thread_limit(), int(work) // WORK_PER_THREAD))
-        nbytes, offsets, steps, shapes, _ = self._plan_fn(threads, *sizes, *values)
+        scalars = [v.item() if hasattr(v, "item") else v for v in (leaves[k] for k, _ in self._casts)]
+        with np.errstate(over="ignore"):
+            work = int(self._work_fn(*sizes, *scalars))
+        threads = max(1, min(thread_limit(), work // WORK_PER_THREAD))
+        nbytes, offsets, steps, shapes = self._layout(threads, sizes, scalars)
         template, strides = np.zeros(self._frame_size, np.int64), np.full(self._frame_size, -1, np.int64)
         frame = self.launches.frame
         for slot, value in self.launches.consts.items():
@@ -227,8 +244,25 @@ class CpuExecutable:
         empty = any(isinstance(a, np.ndarray) and a.size == 0 for a in leaves) or \
             any(s is not None and 0 in s for s in shapes)
         outs = [((1,) if s is None else s, elem) for s, elem in zip(shapes, self._elems)]
-        pooled = sum(int(np.prod(s)) * e.itemsize for s, e in outs) <= MAX_POOLED
-        return Plan(int(nbytes), template, strides, outs, [], pooled and bool(outs), threads, empty, int(work))
+        pooled = sum(math.prod(s) * e.itemsize for s, e in outs) <= MAX_POOLED
+        return Plan(int(nbytes), template, strides, outs, [], pooled and bool(outs), threads, empty, work)
+
+    def _layout(self, threads: int, sizes: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
+        """Bytes and places of the arena, and the results' shapes.  Numbers of the program's wrap at 64 bits, so memory
+        is laid out only where none does."""
+        wide = [np.int64(v) if type(v) is int and -2**63 <= v < 2**63 else v for v in scalars]
+        try:
+            with np.errstate(over="raise"):
+                nbytes, offsets, steps, shapes = self._plan_fn(threads, *map(np.int64, sizes), *wide)
+        except (FloatingPointError, OverflowError):
+            raise self._no_memory() from None
+        shapes = [None if s is None else tuple(map(int, s)) for s in shapes]
+        if any(s is not None and math.prod(s) * e.itemsize >= 2**63 for s, e in zip(shapes, self._elems)):
+            raise self._no_memory()
+        return nbytes, offsets, steps, shapes
+
+    def _no_memory(self) -> MemoryError:
+        return MemoryError(f"{self.program.name}: there is not enough memory for an array of the size it needs")
 
     def __call__(self, sizes: Sequence[int], leaves: list[Any]) -> list[Any]:
         """Results as NumPy arrays and scalars; raises the error of the first check that failed."""
@@ -284,7 +318,7 @@ class CpuExecutable:
             code = int(failures[0])
             failures[0] = 0
             if code == driver.NO_MEMORY:
-                raise MemoryError(f"{self.program.name}: there is not enough memory for an array of the size it needs")
+                raise self._no_memory()
             raise self._error(code, plan, sizes, leaves)
         return grown
 

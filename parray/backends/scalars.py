@@ -261,8 +261,8 @@ def _like(typingctx: Any, a: Any, value: Any) -> Any:
 
 @njit(**ALWAYS)
 def sign_f(a: Any) -> Any:
-    """-1, 0 (keeping its sign), 1 or NaN."""
-    return select(a > 0, _like(a, 1.0), select(a < 0, _like(a, -1.0), a))
+    """-1, 0 (never -0, as NumPy has it), 1 or NaN."""
+    return select(a > 0, _like(a, 1.0), select(a < 0, _like(a, -1.0), a + _like(a, 0.0)))
 
 
 @intrinsic

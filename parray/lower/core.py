@@ -89,7 +89,7 @@ class Lowering:
         return Ref(name, value.elem)
 
     def expand(self, e: Expr) -> Expr | None:
-        """The expression in names known on entry, or None."""
+        """The expression in names known on entry, or None where the caller cannot compute it."""
         match e:
             case Lit():
                 return e
@@ -97,7 +97,7 @@ class Lowering:
                 return self.known.get(name)
             case Apply(prim=prim, args=args, elem=elem):
                 parts = [self.expand(a) for a in args]
-                if any(p is None for p in parts):
+                if any(p is None for p in parts) or not K.on_entry(e):
                     return None
                 return Apply(prim, tuple(parts), elem)          # type: ignore[arg-type]
             case _:

@@ -82,7 +82,8 @@ class Index(Op):
         at = tuple(int(ev.value(i)) for i in self.indices)
         for i, n in zip(at, x.shape):
             if not 0 <= i < n:
-                raise BoundsError(f"index {at[0] if len(at) == 1 else at} is out of bounds for an array of shape "
+                given = tuple(k if k >= 0 else k - m for k, m in zip(at, x.shape))       # the size was added before
+                raise BoundsError(f"index {given[0] if len(at) == 1 else given} is out of bounds for an array of shape "
                                   f"{x.shape}")
         out = x[at]
         return (out.copy() if isinstance(out, np.ndarray) else out,)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from parray import builder, tree
-from parray.errors import TypeMismatch
+from parray.errors import ParrayError, TypeMismatch
 from parray.ir import Atom, Const, Lambda, Monoid, Var, resolve
 from parray.prims import TABLE
 from parray.soacs import Assert, Iota, Prim, Scatter, Screma
@@ -22,10 +22,17 @@ from parray.types import Type, bool_, i64
 
 
 def call(f: Callable[..., Any], *args: Any) -> Any:
-    """The user's function on tracers; what is not callable is a clear error."""
+    """The user's function on tracers; what is not callable, or takes another number of them, is a clear error."""
     if not callable(f):
         raise TypeMismatch(f"a function is needed, not {f!r}", builder.here())
-    return f(*args)
+    try:
+        return f(*args)
+    except TypeError as e:
+        inside = e.__traceback__ is not None and e.__traceback__.tb_next is not None
+        if inside or isinstance(e, ParrayError) or "argument" not in str(e):
+            raise
+        raise TypeMismatch(f"a function of {len(args)} argument{'s' * (len(args) != 1)} is needed: {e}",
+                           builder.here()) from None
 
 
 def inputs(xs: Sequence[Any], what: str) -> tuple[list[Atom], list[Tree], Any]:
@@ -325,4 +332,9 @@ def assert_(condition: Any, message: str = "assertion failed", *values: Any) -> 
     atoms = tuple(lift(v, "pa.assert_").atom for v in values)
     if any(a.type.rank for a in atoms):
         raise TypeMismatch("pa.assert_ shows scalars only", builder.here())
+    try:
+        message.format(*(a.type.elem.dtype.type(0) for a in atoms))
+    except (IndexError, KeyError, ValueError) as e:
+        raise TypeMismatch(f"pa.assert_: the message {message!r} does not go with {len(values)} values: {e}",
+                           builder.here()) from None
     builder.emit(Assert(builder.convert(ok.atom, bool_), message, atoms, "AssertionFailed"))

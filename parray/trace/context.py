@@ -98,9 +98,9 @@ def check_valid(atom: Atom, scope: Scope, trace: Trace) -> None:
                          "return it from that function", builder.here())
 
 
-def capture(array: np.ndarray[Any, Any]) -> Var:
+def capture(array: np.ndarray[Any, Any], what: str) -> Var:
     """The variable of an array of the user's that the function refers to; its contents are copied now."""
-    trace = current("an array")
+    trace = current(what)
     known = trace.captures.get(id(array))
     if known is None:
         try:
@@ -128,9 +128,15 @@ def captured(trace: Trace) -> list[tuple[Any, Var]]:
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
 def show(size: Any) -> str:
-    """A size in a message."""
+    """A size in a message; of different sizes with one name, the later ones have a number, as in `parray.pretty`."""
     size = resolve(size)
-    return str(size) if isinstance(size, int) else (size.hint or "a size known at run time")
+    if isinstance(size, int):
+        return str(size)
+    if not size.hint:
+        return "a size known at run time"
+    alike = [v for v in _state.trace.roots if v.hint == size.hint and resolve(v) is v] if _state.trace else []
+    number = next((k for k, v in enumerate(alike) if v is size), 0)
+    return f"{size.hint}_{number}" if number else str(size.hint)
 
 
 def unify(a: Any, b: Any, text: str, broadcast: bool = False) -> None:

@@ -57,7 +57,7 @@ def lift(value: Any, what: str = "") -> Tracer:
         value = as_numpy(value)
     if isinstance(value, np.ndarray):
         elem = _elem(value.dtype, what)
-        return Tracer(context.capture(value) if value.ndim else Const(value[()], elem))
+        return Tracer(context.capture(value, what or "an array") if value.ndim else Const(value[()], elem))
     where = f"{what}: " if what else ""
     raise TypeMismatch(f"{where}a number or an array is needed, not {_shown(value)}", builder.here())
 

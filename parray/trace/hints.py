@@ -9,6 +9,7 @@ A parameter's element type binds.  In a record only its kind does: one record cl
 """
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 import typing
@@ -82,6 +83,29 @@ def of_leaves(annotation: Any, structure: Tree, inside: bool = False) -> list[Wa
     for k, child in enumerate(structure.children):
         out += of_leaves(_part(annotation, structure, k), child, inside or structure.kind in ("named", "data"))
     return out
+
+
+def misfit(annotation: Any, structure: Tree, name: str) -> str:
+    """What is wrong with the structure of an argument, in words; nothing where it fits the annotation."""
+    entries: tuple[Any, ...] = ()
+    hint = ""
+    if leaf(annotation) != ANYTHING:
+        fits = structure.kind == "leaf"
+        hint = "; np.array makes an array of it" if structure.kind in ("list", "tuple") else ""
+    elif isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or hasattr(annotation, "_fields")):
+        fits = structure.kind in ("named", "data") and issubclass(structure.cls, annotation)
+    elif typing.get_origin(annotation) is tuple and Ellipsis not in typing.get_args(annotation):
+        entries = typing.get_args(annotation)
+        fits = structure.kind in ("tuple", "named") and len(structure.children) == len(entries)
+    else:
+        return ""
+    if not fits:
+        said = getattr(annotation, "__name__", annotation) if not entries else annotation
+        shown = {"leaf": "an array or a number", "none": "None", "named": f"of {structure.cls}",
+                 "data": f"of {structure.cls}"}.get(structure.kind, f"a {structure.kind} of {len(structure.children)}")
+        return f"{name} is {shown}, the annotation says {said}{hint}"
+    found = (misfit(e, c, f"{name}[{k}]") for k, (e, c) in enumerate(zip(entries, structure.children)))
+    return next(filter(None, found), "")
 
 
 def _part(annotation: Any, structure: Tree, k: int) -> Any:

@@ -22,7 +22,10 @@ from parray.trace import context
 from parray.trace.elementwise import broadcast_shapes, broadcast_to, is_array_like, lift, note_element
 from parray.trace.tracer import Tracer
 from parray.trace.views import permute, reshape_atom
-from parray.types import bool_, i64
+from parray.types import bool_, i64, u64
+
+
+_FAR = 2**62                                                 # beyond every array; sums with a size fit i64
 
 
 @dataclass
@@ -36,6 +39,8 @@ class _Key:
 
 def getitem(x: Tracer, index: Any) -> Any:
     """``x[index]``."""
+    if isinstance(index, list):
+        index = np.asarray(index)
     if isinstance(index, (Tracer, np.ndarray)) and index.dtype in (bool_, np.bool_) and index.ndim == 1:
         from parray.trace.irregular import compact
         mask = lift(index, "an index")
@@ -122,7 +127,8 @@ def _scalar_or_array(x: Tracer, e: Any, d: int, key: _Key) -> None:
     if isinstance(e, (list, tuple)):
         e = np.asarray(e)
     if isinstance(e, bool) or getattr(e, "dtype", None) in (np.bool_,) or isinstance(e, Tracer) and e.dtype.is_bool:
-        raise TraceError("a boolean index goes alone, as x[mask]; pa.where(mask, x, 0) keeps the size", builder.here())
+        raise TraceError("a boolean index has one dimension and goes alone, as x[mask]; pa.where(mask, x, 0) keeps "
+                         "the size", builder.here())
     if isinstance(e, np.ndarray) and e.ndim == 0:
         e = e[()]
     if isinstance(e, np.ndarray) and e.size == 0 and e.dtype.kind == "f":
@@ -136,7 +142,8 @@ def _scalar_or_array(x: Tracer, e: Any, d: int, key: _Key) -> None:
         return
     at = lift(e, "an index")
     if not at.dtype.is_integer:
-        raise TypeMismatch(f"an index is an integer, a slice or an integer array, not {at!r}", builder.here())
+        raise TypeMismatch(f"an index is an integer, a slice or an integer array, not {e if at.weak else at!r}",
+                           builder.here())
     if at.ndim:
         key.arrays[d] = at
     else:
@@ -148,12 +155,16 @@ def _constant_index(i: int, n: Any) -> Atom:
         if not -n <= i < n:
             raise BoundsError(f"index {i} is out of bounds for a dimension of size {n}", builder.here())
         return Const(i % n, i64)
+    if not -_FAR <= i <= _FAR:
+        raise BoundsError(f"index {i} is out of bounds for every array", builder.here())
     return Const(i, i64) if i >= 0 else size_atom(builder.size_add(n, i))
 
 
 def wrap(i: Atom, n: Any) -> Atom:
     """A scalar index as i64, counted from the end where it is negative."""
     unsigned = i.type.elem.kind == "u"
+    if i.type.elem == u64:                                                           # stays outside as an i64
+        i = builder.prim("min", i, Const(np.uint64(2**63 - 1), u64))
     i = builder.convert(i, i64)
     if isinstance(i, Const):
         return size_atom(builder.size_add(n, int(i.value))) if i.value < 0 and not unsigned else i
@@ -243,7 +254,7 @@ def _slice_entry(e: Any, what: str) -> Any:
             raise TypeMismatch(f"a slice's {what} is an integer, not {e!r}", builder.here())
         return as_size(builder.convert(e.atom, i64))
     if hasattr(e, "__index__"):
-        return int(e)
+        return max(-_FAR, min(int(e), _FAR))
     raise TypeMismatch(f"a slice's {what} is an integer, not {e!r}", builder.here())
 
 

@@ -35,6 +35,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "degrees": lambda x: apply("mul", x, 180 / np.pi), "signbit": lambda x: apply("lt", apply("copysign", 1.0, x), 0),
     "heaviside": lambda x, h: where(apply("lt", x, 0), 0.0, where(apply("gt", x, 0), 1.0, where(
         apply("eq", x, 0), h, x))),
+    "divmod": lambda x, y: (apply("floordiv", x, y), apply("mod", x, y)),
     "fmax": lambda x, y: _ignoring_nan("max", x, y), "fmin": lambda x, y: _ignoring_nan("min", x, y),
     "logaddexp": lambda x, y: _log_sum(x, y), "bitwise_count": lambda x: astype(apply("popcount", apply("abs", x)), u8)}
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
@@ -74,21 +75,35 @@ def call_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str,
 
 # --- functions -------------------------------------------------------------------------------------------------------
 
-def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
-    parts = [lift(a, "np.concatenate") for a in arrays]
-    return Tracer(views.concat_atoms(parts, *r.axes_of(axis, parts[0].ndim, "np.concatenate")))
+def _axis(axis: Any, rank: int, what: str) -> int:
+    """The one axis that a function works along."""
+    if axis is None or isinstance(axis, tuple):
+        raise TraceError(f"{what} takes one axis on traced values, not {axis!r}", builder.here())
+    return r.axes_of(axis, rank, what)[0]
+
+
+def _flat(x: Any, what: str) -> Tracer:
+    """All elements in order."""
+    a = lift(x, what)
+    return a if a.ndim == 1 else a.flatten()
+
+
+def _concatenate(arrays: Sequence[Any], axis: Any = 0) -> Any:
+    what = "np.concatenate"
+    parts = [lift(a, what) if axis is not None else _flat(a, what) for a in arrays]
+    return Tracer(views.concat_atoms(parts, _axis(axis or 0, parts[0].ndim, what)))
 
 
 def _stack(arrays: Sequence[Any], axis: int = 0) -> Any:
     parts = [lift(a, "np.stack") for a in arrays]
-    (k,) = r.axes_of(axis, parts[0].ndim + 1, "np.stack")
+    k = _axis(axis, parts[0].ndim + 1, "np.stack")
     return _concatenate([expand_dims(p, k) for p in parts], k)
 
 
 def expand_dims(x: Any, axis: int) -> Any:
     """``x`` with a dimension of size 1 put in at ``axis``."""
     a = lift(x, "np.expand_dims")
-    (k,) = r.axes_of(axis, a.ndim + 1, "np.expand_dims")
+    k = _axis(axis, a.ndim + 1, "np.expand_dims")
     return Tracer(views.reshape_atom(a.atom, (*a.type.shape[:k], 1, *a.type.shape[k:])))
 
 
@@ -105,7 +120,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 def swapaxes(x: Any, a: int, b: int) -> Any:
     """``x`` with two dimensions exchanged."""
     value = lift(x, "np.swapaxes")
-    (a,), (b,) = (r.axes_of(k, value.ndim, "np.swapaxes") for k in (a, b))
+    a, b = (_axis(k, value.ndim, "np.swapaxes") for k in (a, b))
     perm = list(range(value.ndim))
     perm[a], perm[b] = b, a
     return Tracer(views.permute(value.atom, perm))
@@ -114,7 +129,7 @@ def swapaxes(x: Any, a: int, b: int) -> Any:
 def moveaxis(x: Any, source: int, destination: int) -> Any:
     """``x`` with one dimension moved to another place."""
     value = lift(x, "np.moveaxis")
-    (a,), (b,) = (r.axes_of(k, value.ndim, "np.moveaxis") for k in (source, destination))
+    a, b = (_axis(k, value.ndim, "np.moveaxis") for k in (source, destination))
     perm = [d for d in range(value.ndim) if d != a]
     perm.insert(b, a)
     return Tracer(views.permute(value.atom, perm))
@@ -157,9 +172,24 @@ def _flip(x: Any, axis: Any = None) -> Any:
     return Tracer(a)
 
 
+def _roll(x: Any, shift: Any, axis: Any = None) -> Any:
+    """Rotated along an axis; without one, as all elements in order."""
+    a = lift(x, "np.roll")
+    if axis is None:
+        return views.reshape(views.rotate(_flat(a, "np.roll"), -shift), a.shape)
+    k = _axis(axis, a.ndim, "np.roll")
+    return moveaxis(views.rotate(moveaxis(a, k, 0), -shift), 0, k)
+
+
 def _outer(x: Any, y: Any) -> Any:
-    a, b = (lift(v, "np.outer").flatten() if lift(v).ndim != 1 else lift(v) for v in (x, y))
+    a, b = (_flat(v, "np.outer") for v in (x, y))
     return apply("mul", expand_dims(a, 1), b)
+
+
+def _inner(x: Any, y: Any) -> Any:
+    """Sums of products over the last axis of both."""
+    b = lift(y, "np.inner")
+    return r.dot(x, b if b.ndim < 2 else swapaxes(b, -1, -2))
 
 
 def _irregular(name: str, *args: Any) -> Any:
@@ -172,10 +202,12 @@ def _einsum(spec: str, *xs: Any) -> Any:
     return contract(spec, *xs)
 
 
-def _along(x: Any, axis: int, name: str) -> Any:
-    """``sort`` or ``argsort`` along an axis."""
+def _along(x: Any, axis: Any, name: str) -> Any:
+    """``sort`` or ``argsort`` along an axis, or of all elements."""
+    if axis is None:
+        return _along(_flat(x, f"np.{name}"), 0, name)
     a = lift(x, f"np.{name}")
-    (k,) = r.axes_of(axis, a.ndim, f"np.{name}")
+    k = _axis(axis, a.ndim, f"np.{name}")
     moved = moveaxis(a, k, a.ndim - 1)
     out = r._below(moved.atom, a.ndim - 1, lambda row: _irregular(name, Tracer(row)).atom)
     return moveaxis(Tracer(out), a.ndim - 1, k)
@@ -183,7 +215,7 @@ def _along(x: Any, axis: int, name: str) -> Any:
 
 def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
     a = lift(x, "np.diff")
-    (k,) = r.axes_of(axis, a.ndim, "np.diff")
+    k = _axis(axis, a.ndim, "np.diff")
     for _ in range(n):
         before: list[Any] = [slice(None)] * a.ndim
         after = list(before)
@@ -198,12 +230,14 @@ def _sinc(x: Any) -> Any:
 
 
 _NUMPY: dict[str, Callable[..., Any]] = {
-    "sum": r.sum, "prod": r.prod, "mean": r.mean, "any": r.any, "all": r.all, "argmax": r.argmax, "argmin": r.argmin,
-    "max": _max, "min": _min, "amax": _max, "amin": _min, "dot": r.dot, "matmul": r.matmul, "vdot": r.dot,
-    "inner": lambda x, y: r.dot(x, y), "outer": _outer, "where": where, "transpose": views.transpose,
+    "sum": r.sum, "prod": r.prod, "mean": r.mean, "var": r.var, "std": r.std, "any": r.any, "all": r.all,
+    "argmax": r.argmax, "argmin": r.argmin,
+    "max": _max, "min": _min, "amax": _max, "amin": _min, "dot": r.dot, "matmul": r.matmul,
+    "vdot": lambda x, y: r.dot(_flat(x, "np.vdot"), _flat(y, "np.vdot")), "inner": _inner, "outer": _outer,
+    "where": where, "transpose": views.transpose,
     "reshape": views.reshape, "concatenate": _concatenate, "stack": _stack, "expand_dims": expand_dims,
     "squeeze": squeeze, "swapaxes": swapaxes, "moveaxis": moveaxis, "broadcast_to": broadcast_to, "clip": _clip,
-    "flip": _flip, "ravel": lambda x: lift(x).flatten(), "shape": lambda x: lift(x).shape,
+    "flip": _flip, "ravel": lambda x: _flat(x, "np.ravel"), "shape": lambda x: lift(x).shape,
     "ndim": lambda x: lift(x).ndim, "size": lambda x: lift(x).size, "round": lambda x: apply("round", x),
     "cumsum": lambda x, axis=None: r.cumulative("add", x, axis),
     "cumprod": lambda x, axis=None: r.cumulative("mul", x, axis),
@@ -211,9 +245,10 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "ones_like": lambda x, dtype=None: _full_like(x, 1, dtype),
     "full_like": _full_like,
     "sort": lambda x, axis=-1: _along(x, axis, "sort"), "argsort": lambda x, axis=-1: _along(x, axis, "argsort"),
-    "unique": lambda x: _irregular("unique", x), "einsum": lambda spec, *xs: _einsum(spec, *xs),
+    "unique": lambda x: _irregular("unique", _flat(x, "np.unique")),
+    "einsum": lambda spec, *xs: _einsum(spec, *xs),
     "searchsorted": lambda x, v, side="left": _irregular("searchsorted", x, v, side),
-    "diff": _diff, "sinc": _sinc, "copy": lambda x: x, "roll": lambda x, k: views.rotate(x, -k), "astype": astype}
+    "diff": _diff, "sinc": _sinc, "copy": lambda x: x, "roll": _roll, "astype": astype}
 
 
 def call_function(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -114,6 +114,18 @@ def mean(xs: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return mean_ if inner == elem else Tracer(convert(mean_.atom, elem))
 
 
+def var(xs: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The mean squared distance from the mean."""
+    x = lift(xs, "pa.var")
+    centred = apply("sub", x, mean(x, axis, keepdims=x.ndim > 0))
+    return mean(apply("mul", centred, centred), axis, keepdims)
+
+
+def std(xs: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The square root of `var`."""
+    return apply("sqrt", var(xs, axis, keepdims))
+
+
 def any(xs: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Whether some element is true (not 0)."""
     return over_axes(xs, axis, keepdims, "pa.any", _fold("or", bool_, False))

@@ -130,6 +130,10 @@ class Tracer:
         raise TraceError("arrays are never changed: xs = pa.update(xs, i, v) gives a changed copy, pa.scatter changes "
                          "many elements", builder.here())
 
+    def __delitem__(self, index: Any) -> NoReturn:
+        raise TraceError("arrays are never changed: pa.filter leaves elements out, pa.concat joins what is kept",
+                         builder.here())
+
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TraceError("a traced value cannot become a NumPy array while tracing: use the pa. function of that name, "
                          "or call this outside of the function marked @parallel", builder.here())

@@ -207,7 +207,7 @@ def is_part(size: Any, length: Any) -> bool:
 
 def take(n: Any, xs: Any) -> Any:
     """The first ``n`` elements; there must be as many."""
-    return on_arrays(lambda x: slice_first(x, 0, _part(n, x, "pa.take")[0]), xs, "pa.take")
+    return _front(n, xs, "pa.take")
 
 
 def drop(n: Any, xs: Any) -> Any:
@@ -215,9 +215,13 @@ def drop(n: Any, xs: Any) -> Any:
     return on_arrays(lambda x: slice_first(x, *_part(n, x, "pa.drop")), xs, "pa.drop")
 
 
+def _front(n: Any, xs: Any, what: str) -> Any:
+    return on_arrays(lambda x: slice_first(x, 0, _part(n, x, what)[0]), xs, what)
+
+
 def split(n: Any, xs: Any) -> tuple[Any, Any]:
     """The first ``n`` elements and the rest."""
-    return take(n, xs), drop(n, xs)
+    return _front(n, xs, "pa.split"), drop(n, xs)
 
 
 def reverse(xs: Any) -> Any:
