@@ -5,6 +5,7 @@
               | For name < Expr: Stm.. | If Expr: Stm.. else Stm.. | While Stm.. Expr: Stm..
               | Par name < Expr: Stm.. with accumulators        only outside other loops' bodies of a Par
               | Serial: Stm..                                    one thread runs it, all wait
+              | Tile                                             a register tile of sums of products
     Expr    ::= Lit | Ref name | Apply prim Expr.. | Load buf[Expr]
 
 Target-neutral: a `Par` is a range of iterations that do not depend on each other but for the accumulators, which are
@@ -146,6 +147,36 @@ class Heap:
 
 
 @dataclass
+class Tile:
+    """Rows times lanes of sums of products, held in registers while ``loops`` (variable, extent) run:
+
+        out[r][lane] (+)= sum over the loops of x[x_first[r] + x_step] * y[y_first + y_step + lane]
+
+    Lanes are neighbours in ``y`` and in ``out``; ``count`` of them are wanted, all where it is None, and ``y`` is
+    read beyond them only if ``padded``.  Row r goes to ``out[out_first[r]]`` where ``wanted[r]`` holds; it is added
+    to what is there where ``add`` holds.  ``names``: accumulators, then two indices and a vector.
+    """
+    elem: ScalarType
+    lanes: int
+    loops: list[tuple[str, Expr]]
+    x: Buf
+    x_first: list[Expr]
+    x_step: Expr
+    y: Buf
+    y_first: Expr
+    y_step: Expr
+    padded: bool
+    out: Buf
+    out_first: list[Expr]
+    wanted: list[Expr | None]
+    count: Expr | None
+    add: Expr
+    names: list[str]
+
+    weight = 20                                # statements that it takes as much time to compile as
+
+
+@dataclass
 class Acc:
     """A scalar accumulator of a Par: its name, start value and, for merging, the name the other part goes by."""
     name: str
@@ -178,7 +209,7 @@ class Serial:
     what: str = ""
 
 
-Stm = Let | Assign | Store | Check | For | If | While | Heap | Par | Serial
+Stm = Let | Assign | Store | Check | For | If | While | Heap | Par | Serial | Tile
 
 
 @dataclass

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Iterator
 
 from parray.kernels import (Apply, Assign, Buf, Check, Expr, For, Heap, If, KernelProgram, Let, Lit, Load, Par, Ref,
-                            Serial, Store, While, mul)
+                            Serial, Store, Tile, While, mul)
 
 Path = tuple[int, ...]                            # statement numbers from the outermost block to a touch
 
@@ -129,6 +129,8 @@ def touched(s: Any) -> Iterator[Buf]:
                 yield from _loads(a.init)
         case Heap(buf=buf):
             yield from _loads(buf.size)
+        case Tile():
+            yield from (s.x, s.y, s.out)
 
 
 def _loads(e: Expr) -> Iterator[Buf]:

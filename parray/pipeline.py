@@ -112,6 +112,6 @@ def compile_program(program: Program, backend: str) -> Any:
     if backend == "cpu":
         from parray.backends import cpu
         from parray.lower import lower
-        kernels = lower(optimise(program.lam), len(program.sizes), program.name)
+        kernels = lower(optimise(program.lam), len(program.sizes), program.name, cpu.vector_bytes())
         return cpu.compile_program(kernels, InterpreterExecutable(program))
     raise BackendError(f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}", user_location())

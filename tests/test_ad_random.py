@@ -190,7 +190,7 @@ def test_gradients_of_random_programs_compiled(seed: int) -> None:
     lam, args = gradient_program(seed, 3)
     expected = run(lam, *args)
     for graph in (lam, optimise(lam)):
-        found = cpu.compile_program(lower(graph, 0))([], list(args))
+        found = cpu.compile_program(lower(graph, 0, vector_bytes=cpu.vector_bytes()))([], list(args))
         for e, f in zip(expected, found, strict=True):
             np.testing.assert_allclose(f, e, rtol=1e-7, atol=1e-7)
 

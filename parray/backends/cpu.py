@@ -21,7 +21,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from parray import cache, errors
-from parray.backends import compiler, driver, intrinsics, vecmath
+from parray.backends import compiler, driver, intrinsics, vecmath, vectors
 from parray.backends.launches import LINE, Launches, split
 from parray.backends.source import expr
 from parray.errors import ParrayError
@@ -52,7 +52,8 @@ MAX_POOLED = 1 << 28                              # bytes of results kept for ea
 POOL_DEPTH = 3
 MAX_PLANS = 1024
 WORK_TO_EXPLAIN = 100_000
-DEPENDS = (compiler, driver, intrinsics, vecmath)
+DEPENDS = (compiler, driver, intrinsics, vecmath, vectors)
+vector_bytes = vectors.width                     # of the registers that lowering plans for
 
 
 def numba_name(elem: ScalarType, scalar: bool) -> str:

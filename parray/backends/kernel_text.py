@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from parray.backends.source import Writer, expr, index_text, literal, storage_name
-from parray.kernels import Acc, Buf, Check, Heap, Let, Par, Serial, While
+from parray.kernels import Acc, Buf, Check, Heap, Let, Par, Ref, Serial, Tile, While, add
 from parray.types import ScalarType
 
 LANE = 8                                          # elements one thread's merge slot is apart from the next one's
@@ -60,11 +60,35 @@ class KernelWriter(Writer):
                 self.depth -= 1
             case Check(bad=bad, code=code):
                 self.line(f"failure = select({expr(bad)}, code{code}, failure)")
+            case Tile():
+                self._tile(s)
             case _:
                 super().stm(s)
 
     def buffer(self, buf: Buf, address: str) -> str:
         return f"buffer({address}, 0, {storage_name(buf.elem)}, {self.number[buf.name]}, {self.total})"
+
+    def _tile(self, s: Tile) -> None:
+        *accs, kx, ky, v = s.names
+        for a in accs:
+            self.line(f"{a} = vector_zero({s.x.name}, {s.lanes})")
+        for var, n in s.loops:
+            self.line(f"for {var} in range({index_text(n)}):")
+            self.depth += 1
+        self.line(f"{kx} = {index_text(s.x_step)}")
+        self.line(f"{ky} = {index_text(add(s.y_first, s.y_step))}")
+        self.line(f"{v} = " + (f"vector_load({s.y.name}, {ky}, {s.lanes})" if s.count is None or s.padded else
+                               f"vector_load_part({s.y.name}, {ky}, {s.lanes}, {expr(s.count)})"))
+        for a, first in zip(accs, s.x_first):
+            self.line(f"{a} = vector_add_product({a}, {s.x.name}[{index_text(add(first, Ref(kx)))}], {v})")
+        self.depth -= len(s.loops)
+        for a, first, wanted in zip(accs, s.out_first, s.wanted):
+            if wanted is not None:
+                self.line(f"if {index_text(wanted)}:")
+            self.depth += wanted is not None
+            args = f"{s.out.name}, {index_text(first)}, {a}, {expr(s.add)}"
+            self.line(f"vector_store({args})" if s.count is None else f"vector_store_part({args}, {expr(s.count)})")
+            self.depth -= wanted is not None
 
     def _par(self, s: Par) -> None:
         v = s.var

@@ -37,6 +37,7 @@ from parray.backends.driver import at, get, put
 from parray.backends.intrinsics import *
 from parray.backends.scalars import *
 from parray.backends.vecmath import *
+from parray.backends.vectors import *
 
 
 @cfunc("void(voidptr, voidptr)", nopython=True, cache=True, error_model="numpy", pipeline_class=KernelCompiler)
@@ -85,7 +86,7 @@ def is_parallel(s: Any) -> bool:
 
 def length(s: Any) -> int:
     """How many statements one statement is."""
-    return sum(1 for _ in walk([s]))
+    return sum(getattr(x, "weight", 1) for x in walk([s]))
 
 
 def is_cut(s: Any, inside: bool) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Iterator, Sequence
 
 from parray.backends.kernel_text import Merge, Publish
 from parray.kernels import (ZERO, Apply, Assign, Buf, Check, Expr, For, Heap, If, Let, Lit, Load, Par, Ref, Serial,
-                            Store, While, walk)
+                            Store, Tile, While, walk)
 from parray.memory import touched
 from parray.types import ScalarType
 
@@ -37,6 +37,10 @@ def expressions(s: Any) -> Iterator[Expr]:
             yield from (a.init for a in accs)
         case Heap(buf=buf):
             yield buf.size
+        case Tile():
+            yield from (n for _, n in s.loops)
+            yield from (*s.x_first, s.x_step, s.y_first, s.y_step, *s.out_first, s.add)
+            yield from (e for e in (*s.wanted, s.count) if e is not None)
 
 
 @dataclass
@@ -67,6 +71,8 @@ class Names:
                     names.defs.update(scalars)
                 case Heap(buf=buf):
                     names.private.add(buf.name)
+                case Tile(loops=loops):
+                    names.private.update(var for var, _ in loops)
                 case Check(code=code):
                     names.codes[f"code{code}"] = code
         for s in stms:                                          # what ran elsewhere left these

@@ -1,17 +1,13 @@
-"""Lowering of Contract: a loop nest whose order suits vectors.
+"""Lowering of Contract: register tiles (`parray.lower.tiles`) where both operands are used again, else a loop nest.
 
-    tiles   for 4 rows i, 4 summed k:  for j: out[i, j] += x[i, k] * y[k, j]       16 products for 4 loads and 4 stores
     rows    for each k:                for j: out[j] += x[k] * y[k, j]
     dots    for each j:                out[j] = sum over k of x[k] * y[j, k]
 
-The innermost loop of tiles and rows runs along the result's last axis, which lies contiguous in one operand (``y``) and
-is not in the other; where it does not lie so, and ``y`` is used for several rows, ``y`` is written out transposed
-first.  Dots is what remains.
+The innermost loop of rows runs along the result's last axis, which lies contiguous in one operand (``y``) and is not in
+the other.  Dots is what remains.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Callable, Sequence
 
 from parray import kernels as K
@@ -19,22 +15,13 @@ from parray.ir import Stm
 from parray.kernels import Acc, Apply, Assign, Expr, For, If, Let, Lit, Par, Ref
 from parray.lower.core import Lowering, combine, lower_op
 from parray.lower.soacs import SCALAR_BLOCK, blocks
-from parray.lower.values import Arr, Dest, Lazy, Val
+from parray.lower.tiles import Tiles
+from parray.lower.values import Arr, Dest, Val
 from parray.soacs import Contract
-from parray.types import Type, bool_, i64
+from parray.types import Type, bool_
 
 At = dict[int, Expr]
-TILE = 4                                          # rows, and summed elements, of a tile
 PANEL = 512                                       # summed elements added one after the other
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """Axes of a tile: rows of the result, a summed axis, the lane; ``lane_in_x``: the operand that has the lane."""
-    row: int
-    k: int
-    lane: int
-    lane_in_x: bool
 
 
 class Nest:
@@ -64,45 +51,6 @@ class Nest:
         x = self.unit(self.x, op.x_axes, j) and j not in op.y_axes
         y = self.unit(self.y, op.y_axes, j) and j not in op.x_axes
         return j if x or y or (self.unit(self.x, op.x_axes, j) and self.unit(self.y, op.y_axes, j)) else None
-
-    def pack(self, out: Arr) -> None:
-        """Write the operand that has the result's last axis out with that axis last, where its use repays it."""
-        op, lw = self.op, self.lw
-        if not op.summed or out.strides[-1] != K.ONE or self.lane(out) is not None:
-            return
-        j = op.out_axes[-1]
-        for name, axes, other, var in (("x", op.x_axes, op.y_axes, op.x), ("y", op.y_axes, op.x_axes, op.y)):
-            again = [a for a in op.out_axes if a not in axes]
-            if j not in axes or j in other or not any(self.worth(a) for a in again):
-                continue
-            order = [axes.index(a) for a in (*(a for a in op.summed if a in axes), j)]
-            order = [k for k in range(len(axes)) if k not in order] + order
-            v = getattr(self, name)
-            lw.env[var] = v
-            shape = tuple(v.shape[k] for k in order)
-            packed = lw.alloc(Type(self.elem, tuple(var.type.shape[k] for k in order)))
-            moved = Arr(v.buf, v.offset, shape, tuple(v.strides[k] for k in order)) if isinstance(v, Arr) else \
-                Lazy(v.elem, shape, lambda at: v.fn(tuple(at[order.index(k)] for k in range(len(order)))), v.constant)
-            lw.copy(Dest(packed), moved)
-            back = [order.index(k) for k in range(len(axes))]
-            setattr(self, name, Arr(packed.buf, packed.offset, tuple(packed.shape[k] for k in back),
-                                    tuple(packed.strides[k] for k in back)))
-            return
-
-    def worth(self, axis: int) -> bool:
-        """Whether an axis is long enough to share work along it."""
-        n = self.size[axis]
-        return not isinstance(n, Lit) or n.value >= TILE
-
-    def tiling(self, lane: int | None) -> Tiling | None:
-        """The rows form in tiles, where there is a row axis that only the operand without the lane has."""
-        op = self.op
-        if lane is None or (lane in op.x_axes) == (lane in op.y_axes):
-            return None
-        first, last = (op.y_axes, op.x_axes) if lane in op.x_axes else (op.x_axes, op.y_axes)
-        rows = [a for a in op.out_axes if a != lane and a in first and a not in last and self.worth(a)]
-        sums = [a for a in op.summed if a in first and a in last]
-        return Tiling(rows[-1], sums[-1], lane, lane in op.x_axes) if rows and sums else None
 
     def loops(self, axes: Sequence[int], at: At, body: Callable[[At], None], host: bool = False) -> None:
         """Loops over axes, outermost first; the first is shared among threads when ``host``."""
@@ -137,12 +85,11 @@ def _contract(op: Contract, lw: Lowering, stm: Stm, dests: Sequence[Dest | None]
     dest = dests[0] if dests[0] is not None else Dest(lw.alloc(stm.vars[0].type))
     if dest.acc not in (None, "add"):
         dest = Dest(lw.alloc(stm.vars[0].type))
-    nest.pack(dest.arr)
-    lane = nest.lane(dest.arr)
-    tiling = nest.tiling(lane)
-    if tiling is not None:
-        _tiles(nest, lw, dest, tiling)
+    tiles = Tiles(op, lw, dest.arr)
+    if tiles.plan is not None:
+        tiles.run(dest)
         return [dest.arr]
+    lane = nest.lane(dest.arr)
     host = lw.host
     outer = [a for a in op.out_axes if a != lane]
 
@@ -175,101 +122,6 @@ def _contract(op: Contract, lw: Lowering, stm: Stm, dests: Sequence[Dest | None]
     else:
         nest.loops(outer, {}, rows if lane is not None else dots, host)
     return [dest.arr]
-
-
-def _tiles(nest: Nest, lw: Lowering, dest: Dest, t: Tiling) -> None:
-    """The whole contraction in tiles; blocks of rows (or an outer axis) are what threads share."""
-    op = nest.op
-    outer = [a for a in op.out_axes if a not in (t.row, t.lane)]
-    n = nest.size[t.row]
-
-    def blocks_of_rows(at: At, host: bool) -> None:
-        b = Ref(lw.fresh("j"))
-        code: list[K.Stm] = []
-        count = blocks(n, TILE)
-        lw.emit(Par(b.name, count, code, loc=lw.loc, what="contract") if host else For(b.name, count, code))
-        with lw.into(code), lw.mode(host=False, private=lw.private or host):
-            first = lw.let(K.mul(b, Lit(TILE)), "j")
-            if isinstance(n, Lit) and n.value % TILE == 0:
-                _row_block(nest, lw, dest, t, at, first, TILE)
-                return
-            full: list[K.Stm] = []
-            rest: list[K.Stm] = []
-            lw.emit(If(Apply("le", (K.add(first, Lit(TILE)), n), bool_), full, rest))
-            with lw.into(full):
-                _row_block(nest, lw, dest, t, at, first, TILE)
-            with lw.into(rest):
-                r = Ref(lw.fresh("j"))
-                single: list[K.Stm] = []
-                lw.emit(For(r.name, K.sub(n, first), single))
-                with lw.into(single):
-                    _row_block(nest, lw, dest, t, at, lw.let(K.add(first, r), "j"), 1)
-
-    if outer:
-        nest.loops(outer, {}, lambda at: blocks_of_rows(at, False), lw.host)
-    else:
-        blocks_of_rows({}, lw.host)
-
-
-def _row_block(nest: Nest, lw: Lowering, dest: Dest, t: Tiling, at: At, first: Expr, rows: int) -> None:
-    """Rows ``first..first+rows`` of the result: zeroed, then all products added."""
-    op = nest.op
-
-    def place(at: At, r: int, j: Expr) -> Arr:
-        here = at | {t.row: K.add(first, Lit(r)), t.lane: j}
-        return dest.arr.at(*(here[a] for a in op.out_axes))
-
-    def zero(here: At) -> None:
-        for r in range(rows):
-            lw.store(Dest(place(at, r, here[t.lane])), Lit(0, nest.elem))
-
-    if dest.acc is None:
-        nest.loops([t.lane], at, zero)
-
-    def products(at: At, k: Expr, count: int) -> None:
-        """One tile: ``rows`` x ``count`` factors held while the lane runs."""
-        def factor(r: int, q: int) -> Expr:
-            here = at | {t.row: K.add(first, Lit(r)), t.k: K.add(k, Lit(q))}
-            v, axes = (nest.y, op.y_axes) if t.lane_in_x else (nest.x, op.x_axes)
-            return lw.let(v.at(*(here[a] for a in axes)).load(), "x")
-        factors = [[factor(r, q) for q in range(count)] for r in range(rows)]
-        j = Ref(lw.fresh("j"))
-        lw.extent[j.name] = nest.size[t.lane]
-        code: list[K.Stm] = []
-        lw.emit(For(j.name, nest.size[t.lane], code))
-        with lw.into(code):
-            v, axes = (nest.x, op.x_axes) if t.lane_in_x else (nest.y, op.y_axes)
-            lanes = [lw.let(v.at(*((at | {t.k: K.add(k, Lit(q)), t.lane: j})[a] for a in axes)).load(), "x")
-                     for q in range(count)]
-            for r in range(rows):
-                out = place(at, r, j)
-                total: Expr = out.load()
-                for f, x in zip(factors[r], lanes):
-                    total = combine("add", total, Apply("mul", (f, x), nest.elem, sum=True))
-                lw.store(Dest(out), total)
-
-    def along_k(at: At, first: Expr, total: Expr) -> None:
-        done: Expr = K.ZERO
-        for count in (TILE, 1):
-            left = K.sub(total, done)
-            steps: Expr = Lit(left.value // count) if isinstance(left, Lit) else \
-                Apply("floordiv", (left, Lit(count)), i64) if count > 1 else left
-            if steps != K.ZERO:
-                b = Ref(lw.fresh("j"))
-                code: list[K.Stm] = []
-                lw.emit(For(b.name, steps, code))
-                with lw.into(code):
-                    products(at, lw.let(K.add(K.add(first, done), K.mul(b, Lit(count))), "j"), count)
-            done = K.mul(steps, Lit(count))
-    others = [a for a in op.summed if a != t.k]
-
-    def panel(first: Expr, count: Expr) -> None:
-        if others:
-            nest.span(others[0], first, count, at, lambda at: nest.loops(
-                others[1:], at, lambda at: along_k(at, K.ZERO, nest.size[t.k])))
-        else:
-            along_k(at, first, count)
-    _panels(nest, lw, others[0] if others else t.k, t.lane, [partial(place, at, r) for r in range(rows)], panel)
 
 
 def _panels(nest: Nest, lw: Lowering, axis: int, lane: int, places: Sequence[Callable[[Expr], Arr]],

@@ -56,7 +56,8 @@ class Uses:
 class Lowering:
     """State while one program is lowered."""
 
-    def __init__(self) -> None:
+    def __init__(self, vector_bytes: int = 0) -> None:
+        self.vector_bytes = vector_bytes         # of the target's registers; 0 where it has no vectors
         self.env: dict[Var, Val] = {}
         self.out: list[K.Stm] = []
         self.temps: list[Buf] = []
@@ -144,15 +145,18 @@ class Lowering:
 
     def alloc(self, t: Type) -> Arr:
         """Fresh memory for an array of type ``t``, made once and used again by every iteration around it."""
-        shape = self.shape(t)
+        return self.alloc_shape(t.elem, self.shape(t))
+
+    def alloc_shape(self, elem: ScalarType, shape: tuple[Expr, ...]) -> Arr:
+        """`alloc` by element type and sizes."""
         count = K.product(s if isinstance(s, Lit) and s.value > 0 else Apply("max", (s, K.ONE), s.elem)
                           for s in shape)
         known = self.expand(count)
         if known is not None:
-            buf = Buf(self.fresh("b"), t.elem, "private" if self.private else "temp", known)
+            buf = Buf(self.fresh("b"), elem, "private" if self.private else "temp", known)
             self.temps.append(buf)
         else:
-            buf = Buf(self.fresh("b"), t.elem, "heap", count)
+            buf = Buf(self.fresh("b"), elem, "heap", count)
             heap = Heap(buf, [])
             self.emit(heap)
             self.out = heap.body                 # the rest of the block runs while it lives
@@ -321,9 +325,9 @@ def is_small(lam: Lambda, lw: Lowering) -> bool:
     return isinstance(total, Lit) and total.value < SMALL
 
 
-def lower(lam: Lambda, n_sizes: int, name: str = "program") -> KernelProgram:
+def lower(lam: Lambda, n_sizes: int, name: str = "program", vector_bytes: int = 0) -> KernelProgram:
     """Kernel code of a whole program: ``lam``'s first ``n_sizes`` parameters are sizes."""
-    lw = Lowering()
+    lw = Lowering(vector_bytes)
     sizes, params = _parameters(lam, n_sizes, lw)
     outs: list[Arr | None] = []
     body: list[K.Stm] = []
