@@ -11,7 +11,7 @@ from typing import Any, Iterable, Sequence
 from parray.ir import Lambda, Monoid, Op, Stm, Var, atoms, size_vars
 from parray.pretty import stm_text
 from parray.soacs import (Argsort, Assert, Concat, Cond, Contract, CustomVjp, Index, Iota, Loop, Prim, Replicate,
-                          Reshape, Scatter, Screma, Slice, Transpose, Update, While)
+                          Overlap, Reshape, Scatter, Screma, Slice, Transpose, Update, While, Windows)
 from parray.types import Type, bool_, i64
 
 _I64 = Type(i64)
@@ -119,6 +119,11 @@ class _Checker:
                 self.concat(op)
             case Update():
                 assert op.x.type.elem == op.value.type.elem and len(op.starts) == op.x.type.rank, "an update that fits"
+            case Windows(x=x, sizes=shape) | Overlap(y=x, n=shape):
+                assert 0 <= op.axis < x.type.rank - isinstance(op, Overlap), f"axis {op.axis} of {x.type}"
+                assert len(op.steps) == 2 and min(op.steps) > 0, f"steps {op.steps}"
+                for s in shape if isinstance(shape, tuple) else (shape,):
+                    self.size(s)
             case Assert():
                 assert op.cond.type == _BOOL, f"condition of type {op.cond.type}"
             case Contract():

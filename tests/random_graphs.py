@@ -8,7 +8,7 @@ import numpy as np
 from graphs import F32, at, graph, k, p
 from parray import builder as B
 from parray.ir import Atom, Const, Lambda, Monoid, Var
-from parray.soacs import Argsort, Concat, Cond, Loop, Replicate, Reshape, Scatter, Transpose, Update
+from parray.soacs import Argsort, Concat, Cond, Loop, Overlap, Replicate, Reshape, Scatter, Transpose, Update, Windows
 from parray.types import SIZE, Type, bool_, f32, i64
 
 
@@ -58,7 +58,7 @@ class Programs:
                  "scan", "ones"]
         if depth:
             kinds += ["map", "map", "map", "tabulate", "loop", "cond", "scatter", "product", "product", "order", "kept",
-                      "reversed"]
+                      "reversed", "windows"]
         if depth == 2:                                              # a new size, in scope everywhere
             kinds += ["concat"]
         return getattr(self, self.pick(kinds))(depth)
@@ -216,6 +216,16 @@ class Programs:
         rest = x.type.rank - 1
         last = B.prim("sub", B.size_atom(x.type.shape[0]), k(1, i64))
         return B.emit(Update(x, value, (last, *[k(0, i64)] * rest), (-1, *[1] * rest)))
+
+    def windows(self, depth: int) -> Any:
+        """Pairs of neighbours, changed and added up again."""
+        x = self.pick(self.arrays())
+        axis = int(self.rng.integers(x.type.rank))
+        n = x.type.shape[axis]
+        many = B.size_prim("max", B.size_sub(n, 1), 0)
+        pairs = B.emit1(Windows(x, axis, (many, 2)))
+        made = B.elementwise(lambda v: B.prim("mul", v, v), pairs)
+        return [B.emit1(Overlap(made, axis, n))]                                    # type: ignore[arg-type]
 
     def kept(self, depth: int) -> Any:
         """The sum of the elements at which another is positive, gathered in an array of that size."""

@@ -10,7 +10,8 @@ from gradcheck import check_gradients, vjp
 from parray import builder as b
 from parray.ir import Const, Monoid
 from parray.prims import TABLE
-from parray.soacs import Concat, Cond, Contract, Loop, Replicate, Reshape, Scatter, Slice, Transpose, While
+from parray.soacs import Concat, Cond, Contract, Loop, Overlap, Replicate, Reshape, Scatter, Slice, Transpose, \
+    While, Windows
 from parray.types import SIZE, Type, f32, f64, i64
 
 F64 = Type(f64)
@@ -173,6 +174,21 @@ def test_slices_that_overlap() -> None:
         left, right = (b.emit1(Slice(x, (k(s),), (n,), (1,))) for s in (0, 1))
         return [mul(left, right), b.index(right, 2)]
     check_gradients(f, [values(5)], [("n",)])
+
+
+CASES = [(4, 3, (1, 1)), (2, 2, (2, 1)), (3, 2, (1, 2)), (0, 2, (1, 1)), (1, 1, (3, 3))]
+
+
+@pytest.mark.parametrize("m,length,steps", CASES)
+def test_windows_and_overlap(m: int, length: int, steps: tuple[int, int]) -> None:
+    """Each is the other's transpose."""
+    n = max(m - 1, 0) * steps[0] + (length - 1) * steps[1] + 2
+
+    def f(x: Any) -> list[Any]:
+        seen = b.emit1(Windows(x, 1, (m, length), steps))
+        added = b.emit1(Overlap(mul(seen, seen), 1, n, steps))
+        return [seen, mul(added, x)]
+    check_gradients(f, [values(3, n, 2)], [(3, n, 2)])
 
 
 def test_index_of_views() -> None:

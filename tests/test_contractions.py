@@ -8,13 +8,14 @@ from graphs import (F32, MATMULS, assert_same, at, attention_scores, dot, graph,
 from random_graphs import Programs
 
 from parray import builder as B
+from parray.ad import vjp
 from parray.check import check
-from parray.contractions import recognise
+from parray.contractions import convolutions, recognise
 from parray.fuse import fuse
 from parray.ir import Lambda, Monoid, count_ops, each_op
 from parray.pretty import text
 from parray.simplify import simplify
-from parray.soacs import Contract, Cond, Loop, Screma, Transpose
+from parray.soacs import Contract, Cond, Loop, Overlap, Scatter, Screma, Transpose, Windows
 from parray.types import SIZE, Type, f32, i64
 
 AB = {"a": (f32, "nk"), "b": (f32, "km")}
@@ -277,7 +278,7 @@ def convolved(args: Any, pad: bool, **sizes: int) -> Lambda:
 
 def test_convolution(golden: Golden) -> None:
     after = convolved({"x": (f32, "crs"), "w": (f32, "ochk")}, False, c=2, r=5, s=4, o=3, h=3, k=2)
-    assert notations(after) == ["adef,bcdef->abc"]
+    assert notations(after) == ["adef,dbecf->abc"]
     golden(text(after))
 
 
@@ -286,12 +287,37 @@ def test_convolution_with_padding() -> None:
     assert notations(after) == ["adef,bcdef->abc"]
 
 
-def test_convolution_of_a_batch_stays_in_the_batch() -> None:
-    """The windows of one image are written out at a time."""
+def test_convolution_of_a_batch_is_one() -> None:
+    """Windows are strides: nothing is written out for them."""
     before = graph({"x": (f32, "bc54"), "w": (f32, "oc32")}, lambda x, w: B.map1(lambda v: convolution(v, w), x))
     after = check(simplify(recognise(simplify(before))))
     assert_same(before, after, close=True, b=2, c=2, o=3)
-    assert notations(after) == ["adef,bcdef->abc"] and count_ops(after, Contract, nested=False) == 0
+    assert notations(after) == ["aecfdg,befg->abcd"] and count_ops(after, Windows, nested=False) == 2
+
+
+@pytest.mark.parametrize("step,near,tall", [(1, 1, 3), (2, 1, 3), (1, 2, 2), (3, 1, 1), (2, 3, 2)])
+def test_strided_convolution_and_its_gradient(step: int, near: int, tall: int) -> None:
+    """Values and both cotangents are contractions, with any step and dilation; nothing is scattered."""
+    m = 3
+    size = (m - 1) * step + (tall - 1) * near + 2
+    args = {"x": (f32, f"2{size}"), "w": (f32, f"32{tall}")}
+
+    def f(x: Any, w: Any) -> Any:
+        def at(i: Any, j: Any) -> Any:
+            return B.prim("add", B.prim("mul", i, k(step, i64)), B.prim("mul", j, k(near, i64)))
+        return B.map1(lambda row: tabulate(m, lambda i: total(tabulate(tall, lambda j: total(B.map1(
+            lambda u, v: B.prim("mul", B.index(u, at(i, j)), B.index(v, j)), x, row))))), w)
+
+    def both(lam: Lambda) -> Any:
+        def made(x: Any, w: Any) -> Any:
+            (y,), pull = vjp(lam, (x, w), (0, 1))
+            return [y, *pull([y])]
+        return graph(args, made)
+    plain = simplify(graph(args, f))
+    after = check(simplify(recognise(simplify(both(convolutions(plain))))))
+    assert count_ops(after, Contract) == 3 and count_ops(after, Overlap) == 0
+    assert not any(isinstance(op, Scatter) for op in each_op(after))
+    assert_same(both(plain), after, close=True)
 
 
 # --- what is none ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, Callable, Sequence
 
 from parray import ad, builder, tree
 from parray.api.parallel import Parallel
+from parray.contractions import convolutions
 from parray.errors import TypeMismatch
 from parray.ir import Atom, Const, Lambda, Var
 from parray.simplify import simplify
@@ -45,7 +46,8 @@ def _lambda(f: Callable[..., Any], leaves: Sequence[Tracer], structures: Sequenc
     if regular:
         context.check_regular([r.type for r in results], s, params, what)
     context.settle()
-    return simplify(Lambda(params, tuple(s.stms), tuple(results)), keep_branches=True), out
+    lam = simplify(Lambda(params, tuple(s.stms), tuple(results)), keep_branches=True)
+    return convolutions(lam), out
 
 
 def _leaves(values: Sequence[Any], what: str) -> tuple[list[Tracer], list[Tree]]:

@@ -7,6 +7,7 @@
     notation.py   what statements compute, in index notation
     pull.py       sums of products taken out of the nests they stand in
     split.py      a map parted at a contraction inside it, so that the contraction has the map's axis too
+    overlap.py    gradients of convolutions
 
 A contraction needs reuse: some axis of the result is missing in an operand, which then is read again and again along
 it.  An elementwise product summed (a dot product, or one for each row) has none; it stays a reduction and fuses with
@@ -17,6 +18,7 @@ outside in.
 from __future__ import annotations
 
 from parray.contractions.notation import Known
+from parray.contractions.overlap import merged
 from parray.contractions.pull import pull
 from parray.contractions.split import split
 from parray.ir import Lambda, Op, Stm, Var, each_op, lambdas, map_op
@@ -35,6 +37,19 @@ def recognise(lam: Lambda) -> Lambda:
             break
         lam = new
     return lam
+
+
+def convolutions(lam: Lambda) -> Lambda:
+    """The lambda with sums of products of windows as contractions, and no others: for differentiation, whose rule for a
+    contraction gives contractions, where element by element it would give sums of shifted arrays."""
+    found = known(lam)
+
+    def body(lam: Lambda) -> Lambda:
+        while (pulled := pull(lam, found, windows=True)) is not lam:
+            lam = remove_dead(pulled)
+        stms = tuple(Stm(s.vars, map_op(s.op, lambda a: a, body), s.loc) if lambdas(s.op) else s for s in lam.stms)
+        return lam if all(a.op is b.op for a, b in zip(stms, lam.stms)) else Lambda(lam.params, stms, lam.results)
+    return body(lam)
 
 
 def known(lam: Lambda) -> Known:
@@ -69,6 +84,7 @@ def _body(lam: Lambda, found: Known, done: dict[int, Lambda]) -> Lambda:
         op = _inside(stm.op, found, done)
         stm = stm if op is stm.op else Stm(stm.vars, op, stm.loc)
         stms += split(stm) if isinstance(op, Screma) else [stm]
+    stms = merged(stms)
     if len(stms) != len(lam.stms) or any(a is not b for a, b in zip(stms, lam.stms)):
         return Lambda(lam.params, tuple(stms), lam.results)
     if lam is start:
@@ -89,4 +105,4 @@ def _inside(op: Op, found: Known, done: dict[int, Lambda]) -> Op:
     return new if changed else op
 
 
-__all__ = ["recognise"]
+__all__ = ["convolutions", "recognise"]

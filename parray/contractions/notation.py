@@ -3,7 +3,8 @@
     value   ::= [axis, ..] body                 an array over these axes
     body    ::= factor | count axis | constant | sum over axes of factor * factor
     factor  ::= leaf | term
-    leaf    ::= array[axis, ..]
+    leaf    ::= array[place, ..]
+    place   ::= start + step * axis + ..        an axis alone, a constant, a slice, or windows (two axes)
     term    ::= prim body .. | leaf[body, ..]   computed from elements, on fewer axes than the maps around it have
 
 Evaluating a map binds a new axis and gives its parameters the elements at it; a result has the axis in front.  A leaf
@@ -31,11 +32,56 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where an element lies along a dimension of an array: ``start`` + sum of step * axis, long steps first."""
+    start: int
+    terms: tuple[tuple[Axis, int], ...]
+
+    @staticmethod
+    def of(axis: Axis) -> Place:
+        return Place(0, ((axis, 1),))
+
+    @property
+    def is_axis(self) -> bool:
+        return self.start == 0 and [s for _, s in self.terms] == [1]
+
+    def put(self, at: Mapping[Axis, Place]) -> Place:
+        """The place with places for axes."""
+        start, steps = self.start, dict[Axis, int]()
+        for axis, step in self.terms:
+            inner = at.get(axis, Place.of(axis))
+            start += step * inner.start
+            for a, s in inner.terms:
+                steps[a] = steps.get(a, 0) + step * s
+        return Place(start, tuple(sorted(steps.items(), key=lambda t: -t[1])))
+
+
+@dataclass(frozen=True)
 class Leaf:
-    """An element of an array; ``path``: the maps in which the array is bound."""
+    """An element of an array; ``path``: the maps in which the array is bound; ``places``: one a dimension, those of the
+    maps first."""
     var: Var
     path: tuple[Stm, ...]
-    axes: tuple[Axis, ...]
+    places: tuple[Place, ...]
+
+    @staticmethod
+    def of(var: Var, path: tuple[Stm, ...], axes: Sequence[Axis]) -> Leaf:
+        return Leaf(var, path, tuple(map(Place.of, axes)))
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return tuple(a for p in self.places for a, _ in p.terms)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is more than the array itself by its axes."""
+        return not all(p.is_axis for p in self.places)
+
+    def put(self, at: Mapping[Axis, Place]) -> Leaf | None:
+        """The leaf with places for axes, where that is still a view: a slice or windows along every dimension."""
+        places = tuple(p.put(at) for p in self.places)
+        fits = all(len(p.terms) <= 2 and all(s > 0 for _, s in p.terms) for p in places)
+        return replace(self, places=places) if fits else None
 
 
 @dataclass(frozen=True)
@@ -109,13 +155,40 @@ class Found:
         return self.axes + self.value.dims
 
 
+def _affine(index: Any) -> Place | None:
+    """An index as a place, or None where it is something else."""
+    match index:
+        case Const(value=value):
+            return Place(int(value), ())
+        case Count(axis=axis):
+            return Place.of(axis)
+        case Term(op=Prim(prim="add" | "sub" | "mul" as prim), args=(x, y)):
+            a, b = _affine(x), _affine(y)
+            if a is None or b is None or prim == "mul" and a.terms and b.terms:
+                return None
+            if prim == "mul":
+                scale, p = (a.start, b) if b.terms else (b.start, a)
+                return Place(scale * p.start, tuple((axis, scale * s) for axis, s in p.terms))
+            left, right = Axis(0), Axis(0)
+            return Place(0, ((left, 1), (right, 1 if prim == "add" else -1))).put({left: a, right: b})
+    return None
+
+
+def _put(body: Any, at: Mapping[Axis, Place]) -> Any:
+    """A leaf, or a product of leaves, with places for axes; None for what is neither."""
+    if isinstance(body, Product):
+        x, y = _put(body.x, at), _put(body.y, at)
+        return Product(x, y, body.summed) if x is not None and y is not None else None
+    return body.put(at) if isinstance(body, Leaf) else None
+
+
 def _renamed(body: Any, names: Mapping[Axis, Axis]) -> Any:
     """The body with axes replaced."""
     def axes(values: Sequence[Axis]) -> tuple[Axis, ...]:
         return tuple(names.get(a, a) for a in values)
     match body:
         case Leaf():
-            return replace(body, axes=axes(body.axes))
+            return body.put({a: Place.of(b) for a, b in names.items()})
         case Count():
             return Count(names.get(body.axis, body.axis))
         case Term():
@@ -169,7 +242,7 @@ class Notation:
     def plain_of(self, v: Var) -> Value:
         if v not in self.plain:                                     # bound around the body
             dims = tuple(map(Axis, v.type.shape))
-            self.plain[v] = Value(dims, Leaf(v, (), dims))
+            self.plain[v] = Value(dims, Leaf.of(v, (), dims))
         return self.plain[v]
 
     def full_of(self, v: Var) -> Value:
@@ -182,7 +255,7 @@ class Notation:
     def stm(self, stm: Stm) -> None:
         for v in stm.vars:
             dims = tuple(map(Axis, v.type.shape))
-            self.plain[v] = Value(dims, Leaf(v, self.path, self.axes + dims))
+            self.plain[v] = Value(dims, Leaf.of(v, self.path, self.axes + dims))
         op = stm.op
         match op:
             case Screma():
@@ -204,6 +277,11 @@ class Notation:
             x, y = map(self.factor, op.args)
             if x is not None and y is not None:
                 self.full[v] = Value((), Product(x, y))
+        if op.prim == "add" and op.elem.is_float:                   # a sum begins with 0 anyway
+            zero, of = op.args
+            body = self.full_of(of).body if zero == Const(0, op.elem) and isinstance(of, Var) else None
+            if isinstance(body, Product) and not body.summed:
+                self.full[v] = Value((), body)
         if self.path and v not in self.full and not op.fails():
             self.term(v, op, [self.scalar(a) for a in op.args])
 
@@ -240,7 +318,7 @@ class Notation:
                     axes = [c.axis for c in at if isinstance(c, Count)]
                     if len(axes) == len(at):
                         values[v] = _at(of(op.x), *axes)
-                    elif self.path and values is self.full and not v.type.rank:
+                    elif self.path and values is self.full:
                         self.gather(v, op, at)
                 case Transpose():
                     value = of(op.x)
@@ -252,10 +330,15 @@ class Notation:
 
     def gather(self, v: Var, op: Index, at: list[Any]) -> None:
         """An element at computed places, of an array whose last dimensions are the indexed ones."""
-        x = self.plain_of(op.x)
+        for x in (self.full_of(op.x), self.plain_of(op.x)):
+            places = [_affine(i) for i in at]
+            view = _put(x.body, dict(zip(x.dims, places))) if None not in places else None      # type: ignore[arg-type]
+            if view is not None:
+                self.full[v] = Value(x.dims[len(at):], view)
+                return
         leaf = x.body
-        if isinstance(leaf, Leaf) and leaf.axes[len(leaf.axes) - len(x.dims):] == x.dims:
-            self.term(v, op, [replace(leaf, axes=leaf.axes[:len(leaf.axes) - len(x.dims)]), *at])
+        if isinstance(leaf, Leaf) and not v.type.rank and leaf.axes[len(leaf.axes) - len(x.dims):] == x.dims:
+            self.term(v, op, [replace(leaf, places=leaf.places[:len(leaf.axes) - len(x.dims)]), *at])
 
     def contract(self, v: Var, op: Contract) -> None:
         axes = {a: Axis(n) for a, n in op.sizes().items()}

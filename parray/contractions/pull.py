@@ -18,11 +18,13 @@ from parray import builder as b
 from parray.contractions.notation import Axis, Count, Factor, Found, Known, Leaf, Notation, Term, leaves
 from parray.errors import Loc
 from parray.ir import Atom, Const, Lambda, Stm, Var
-from parray.soacs import Contract, Index, Prim, Screma
+from parray.soacs import Contract, Index, Prim, Screma, Slice, Transpose, Windows
+from parray.types import i64
 
 
-def pull(lam: Lambda, known: Known) -> Lambda:
-    """The lambda with contractions in its own body where sums in it or in its nests are worth it."""
+def pull(lam: Lambda, known: Known, windows: bool = False) -> Lambda:
+    """The lambda with contractions in its own body where sums in it or in its nests are worth it; of ``windows`` only,
+    if wanted."""
     notation = _RootedNotation(known)
     notation.body(lam.stms)
     edits = _Edits()
@@ -31,7 +33,7 @@ def pull(lam: Lambda, known: Known) -> Lambda:
         place = found.path[0] if found.path else notation.root[found.var]
         if isinstance(place.op, Contract) or (found.path and id(place) in whole):
             continue
-        if not worth_it(found) or notation.irregular(found):
+        if not worth_it(found) or notation.irregular(found) or windows and not has_windows(found):
             continue
         edits.replace(found, place)
         if not found.path:
@@ -58,6 +60,38 @@ class _RootedNotation(Notation):
         return any(isinstance(b, Leaf) and b.path for b in bodies)
 
 
+def windowed(x: Var, leaf: Leaf) -> Var:
+    """The leaf's array with its windows and slices as views, one after the other; it has the leaf's axes."""
+    zero, d = Const(0, i64), 0                                      # d: the dimension of x that a place is about
+    for place in leaf.places:
+        rank, shape = x.type.rank, x.type.shape
+        if not place.terms:
+            turned = b.emit1(Transpose(x, (d, *(k for k in range(rank) if k != d))))
+            x = b.emit1(Index(turned, (Const(place.start, i64),), True))
+            continue
+        (axis, step), *second = place.terms
+        if not place.is_axis and (place.start or not second):
+            n, stride = (b.size_sub(shape[d], place.start), 1) if second else (axis.size, step)
+            x = b.emit1(Slice(x, tuple(Const(place.start, i64) if k == d else zero for k in range(rank)),
+                              (*shape[:d], n, *shape[d + 1:]), tuple(stride if k == d else 1 for k in range(rank))))
+        if second:
+            x = b.emit1(Windows(x, d, (axis.size, second[0][0].size), (step, second[0][1])))
+        d += len(place.terms)
+    return x
+
+
+def indices(leaf: Leaf, counters: dict[Axis, Atom]) -> list[Atom]:
+    """The indices of a leaf's element."""
+    at: list[Atom] = []
+    for place in leaf.places:
+        index: Atom = Const(place.start, i64)
+        for axis, step in place.terms:
+            term = counters[axis] if step == 1 else b.prim("mul", counters[axis], Const(step, i64))
+            index = term if index == Const(0, i64) else b.prim("add", index, term)
+        at.append(index)
+    return at
+
+
 def worth_it(found: Found) -> bool:
     """Whether the sum is a contraction with reuse whose operands can be had in the body."""
     x, y, summed = found.product.x, found.product.y, found.product.summed
@@ -75,6 +109,12 @@ def worth_it(found: Found) -> bool:
     if not set(out) <= set(x.axes) | set(y.axes) or len(set(out)) < len(out):
         return False
     return reuse(found, out[:1] if found.path else out)
+
+
+def has_windows(found: Found) -> bool:
+    """Whether a factor is an element of windows."""
+    factors = [f for f in (found.product.x, found.product.y) if isinstance(f, Leaf)]
+    return any(len(place.terms) > 1 for f in factors for place in f.places)
 
 
 def is_matrix_product(found: Found, out: tuple[Axis, ...]) -> bool:
@@ -134,8 +174,13 @@ class _Edits:
     def operand(self, factor: Factor, order: list[Axis], new: list[Stm], loc: Loc | None
                 ) -> tuple[Var, tuple[Axis, ...]]:
         """The factor as an array, and its axes; a term is written out by new statements."""
-        if isinstance(factor, Leaf):
+        if isinstance(factor, Leaf) and not factor.is_view:
             return self.array(factor), factor.axes
+        if isinstance(factor, Leaf):
+            with b.scope(root=True) as s, b.at(loc):
+                view = windowed(self.array(factor), factor)
+            new += s.stms
+            return view, factor.axes
         axes = tuple(a for a in order if a in factor.axes)
         with b.scope(root=True) as s, b.at(loc):
             out = self.written(factor, axes, {})
@@ -151,7 +196,7 @@ class _Edits:
             case Count():
                 return counters[factor.axis]
             case Leaf():
-                at = [counters[a] for a in factor.axes]
+                at = indices(factor, counters)
                 return b.index(self.array(factor), *at, safe=True) if at else self.array(factor)
             case Term(op=Index()):
                 array, *places = factor.args

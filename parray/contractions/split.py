@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, Iterable
 
 from parray.ir import Lambda, Stm, Var, free_vars, refresh
-from parray.soacs import Contract, Index, Iota, Replicate, Reshape, Screma, Slice, Transpose
+from parray.soacs import Contract, Index, Iota, Replicate, Reshape, Screma, Slice, Transpose, Windows
 
-_VIEWS = (Index, Iota, Replicate, Reshape, Slice, Transpose)
+_VIEWS = (Index, Iota, Replicate, Reshape, Slice, Transpose, Windows)
 
 
 def split(stm: Stm) -> list[Stm]:

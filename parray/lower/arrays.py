@@ -11,8 +11,9 @@ from parray import kernels as K
 from parray.ir import Stm
 from parray.kernels import Apply, Expr, Lit, Ref, add, mul
 from parray.lower.core import Lowering, lower_op
+from parray.lower.soacs import serial
 from parray.lower.values import Arr, Dest, Lazy, Val, row_major
-from parray.soacs import Assert, Concat, Index, Iota, Replicate, Reshape, Slice, Transpose
+from parray.soacs import Assert, Concat, Index, Iota, Overlap, Replicate, Reshape, Slice, Transpose, Windows
 from parray.types import bool_, i64
 
 Dests = Sequence[Dest | None]
@@ -62,6 +63,35 @@ def _slice(op: Slice, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
             start = Apply("select", (Apply("gt", (size, K.ZERO), bool_), start, K.ZERO), i64)   # empty: stay inside
         offset = add(offset, mul(start, stride))
     return [Arr(x.buf, offset, shape, tuple(mul(st, s) for st, s in zip(x.strides, steps)))]
+
+
+@lower_op.register
+def _windows(op: Windows, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
+    x, d = lw.val(op.x), op.axis
+    shape = (*x.shape[:d], *(lw.size(s) for s in op.sizes), *x.shape[d + 1:])
+    far, near = map(Lit, op.steps)
+    if isinstance(x, Lazy):
+        return [Lazy(x.elem, shape, lambda at: x.fn((*at[:d], add(mul(at[d], far), mul(at[d + 1], near)),
+                                                     *at[d + 2:])), x.constant)]
+    stride = x.strides[d]
+    return [Arr(x.buf, x.offset, shape, (*x.strides[:d], mul(stride, far), mul(stride, near), *x.strides[d + 1:]))]
+
+
+@lower_op.register
+def _overlap(op: Overlap, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
+    """Zeros, and every element added where it belongs; threads share the dimensions in front."""
+    d, y = op.axis, lw.val(op.y)
+    far, near = map(Lit, op.steps)
+
+    def write(dests: Dests) -> Sequence[Val]:
+        out = lw.target(stm.vars[0].type, dests[0])
+        stride = out.strides[d]
+        places = Arr(out.buf, out.offset, (*out.shape[:d], *y.shape[d:d + 2], *out.shape[d + 1:]),
+                     (*out.strides[:d], mul(stride, far), mul(stride, near), *out.strides[d + 1:]))
+        lw.copy(Dest(out), Lazy(out.elem, out.shape, lambda _: Lit(0, out.elem), True))
+        lw.copy(Dest(places, "add"), y)
+        return [out]
+    return serial(lw, stm, write, dests) if lw.host and d == 0 else write(dests)
 
 
 @lower_op.register

@@ -15,12 +15,12 @@ from parray.errors import Loc
 from parray.ir import Atom, Const, Lambda, Op, Stm, Var, free_vars, lambdas
 from parray.kernels import Apply, Buf, Check, Expr, For, Heap, KernelProgram, Let, Lit, Par, Ref, Result, Store
 from parray.lower.values import Arr, Dest, Lazy, Val, names, row_major
-from parray.soacs import Index, Prim, Replicate, Reshape, Slice, Transpose
+from parray.soacs import Index, Prim, Replicate, Reshape, Slice, Transpose, Windows
 from parray.types import SCALAR_TYPES, ScalarType, Type, bool_
 
 SMALL = 20_000                                    # scalar operations below which threads do not pay
 TYPE_NAMES = {t.name for t in SCALAR_TYPES}
-VIEWS = (Index, Replicate, Reshape, Slice, Transpose)
+VIEWS = (Index, Replicate, Reshape, Slice, Transpose, Windows)
 
 
 @singledispatch

@@ -8,6 +8,7 @@ from parray.soacs.scatter import Scatter
 from parray.soacs.screma import Screma
 from parray.soacs.sort import Argsort
 from parray.soacs.update import Update
+from parray.soacs.windows import Overlap, Windows
 
-__all__ = ["Argsort", "Assert", "Concat", "Cond", "Contract", "CustomVjp", "Index", "Iota", "Loop", "Prim", "Replicate",
-           "Reshape", "Scatter", "Screma", "Slice", "Transpose", "Update", "While"]
+__all__ = ["Argsort", "Assert", "Concat", "Cond", "Contract", "CustomVjp", "Index", "Iota", "Loop", "Overlap", "Prim",
+           "Replicate", "Reshape", "Scatter", "Screma", "Slice", "Transpose", "Update", "While", "Windows"]
