@@ -6,7 +6,7 @@
             if type(a0) is not Params: return MISS
             x0 = a0.w
             if type(x0) is not ndarray or x0.dtype is not d0: return MISS
-            if x0.flags.num & 1281 != 1281: x0 = canonical(x0)
+            if x0.flags.num & 257 != 257: x0 = canonical(x0)
             n0, n1 = x0.shape
             ...
         except ValueError: return MISS                  # another rank
@@ -27,21 +27,12 @@ from parray.tree import Tree
 from parray.types import ScalarType
 
 MISS = object()
-_FLAGS = 0x501                                  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_WRITEABLE
-
-
-class _Writeable:
-    """The memory of a read-only array as one that may be written to (which programs never do to arguments)."""
-
-    def __init__(self, x: np.ndarray[Any, Any]):
-        self.owner = x
-        self.__array_interface__ = {**x.__array_interface__, "data": (x.__array_interface__["data"][0], False)}
+_FLAGS = 0x101                                  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 
 
 def canonical(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array as the backends take it: C order, aligned, and of the one type that compiled code knows (writeable)."""
-    x = np.require(x, requirements=("C", "A"))
-    return x if x.flags.writeable else np.asarray(_Writeable(x))
+    """An array as the backends take it: C order and aligned."""
+    return np.require(x, requirements=("C", "A"))
 
 
 class Static:

@@ -115,6 +115,14 @@ def offset(typingctx: Any, base: Any, nbytes: Any) -> Any:
 
 
 @intrinsic
+def word(typingctx: Any, address: Any) -> Any:
+    """The 64 bits at an address."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], _I64.as_pointer()))
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
 def _integer(typingctx: Any, p: Any) -> Any:
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.ptrtoint(args[0], _I64)

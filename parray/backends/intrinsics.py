@@ -206,12 +206,23 @@ def give_way(typingctx: Any) -> Any:
     return types.void(), codegen
 
 
-@njit(**ALWAYS)
-def part(n: int, thread: int, threads: int) -> int:
+@intrinsic
+def part(typingctx: Any, n: Any, thread: Any, threads: Any) -> Any:
     """Where the share of thread ``thread`` in ``n`` iterations begins."""
-    if threads == 1:
-        return n if thread else 0
-    return n * thread // threads
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        n, thread, threads = args
+        one, zero = ir.Constant(n.type, 1), ir.Constant(n.type, 0)
+        alone = builder.select(builder.icmp_signed("==", thread, zero), zero, n)
+        with builder.if_else(builder.icmp_signed("==", threads, one)) as (then, orelse):
+            with then:
+                first = builder.block
+            with orelse:
+                shared, second = builder.sdiv(builder.mul(n, thread), threads), builder.block
+        out = builder.phi(n.type)
+        out.add_incoming(alone, first)
+        out.add_incoming(shared, second)
+        return out
+    return types.int64(types.int64, types.int64, types.int64), codegen
 
 
 @njit(**ALWAYS)

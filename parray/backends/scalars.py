@@ -60,31 +60,29 @@ def select(typingctx: Any, c: Any, x: Any, y: Any) -> Any:
 
 # --- exact integer arithmetic ----------------------------------------------------------------------------------------
 
-@intrinsic
-def _sdiv(typingctx: Any, a: Any, b: Any) -> Any:
+def _integer(code: Any, doc: str = "") -> Any:
+    """An operation on integers of one type, written where it is used: numba would take longer to compile a function
+    than the kernel around it.  ``code(builder, signed, *args)`` gives its LLVM value."""
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return (builder.sdiv if sig.return_type.signed else builder.udiv)(args[0], args[1])
-    return a(a, a), codegen
+        return code(builder, sig.return_type.signed, *args)
+
+    def unary(typingctx: Any, a: Any) -> Any:
+        return a(a), codegen
+
+    def binary(typingctx: Any, a: Any, b: Any) -> Any:
+        return a(a, a), codegen
+    f = unary if code.__code__.co_argcount == 3 else binary
+    f.__doc__ = doc or code.__doc__
+    return intrinsic(f)
 
 
 def _int_op(name: str) -> Any:
-    @intrinsic
-    def op(typingctx: Any, a: Any, b: Any) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return getattr(builder, name)(args[0], args[1])
-        return a(a, a), codegen
-    return op
+    return _integer(lambda b, signed, x, y: getattr(b, name)(x, y))
 
 
 add_, sub_, mul_ = (_int_op(n) for n in ("add", "sub", "mul"))   # wrapping, in the operands' own width
-
-
-@intrinsic
-def neg_(typingctx: Any, a: Any) -> Any:
-    """``-x``, wrapping."""
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.neg(args[0])
-    return a(a), codegen
+neg_ = _integer(lambda b, signed, x: b.neg(x), "``-x``, wrapping.")
+_one = _integer(lambda b, signed, x: ir.Constant(x.type, 1))
 
 
 @intrinsic
@@ -96,54 +94,40 @@ def _shift(typingctx: Any, a: Any, b: Any, left: Any) -> Any:
     return a(a, a, types.boolean), codegen
 
 
-@njit(**ALWAYS)
-def quot_i(a: Any, b: Any) -> Any:
-    """Truncating division; 0 when b is 0 (recorded elsewhere), wrapping for the minimum over -1."""
-    zero = sub_(a, a)
-    minus = b == sub_(zero, _one(b))
-    q = _sdiv(a, select((b == zero) | minus, _one(b), b))
-    return select(b == zero, zero, select(minus, neg_(a), q))
+def _less(b: Any, signed: bool, x: Any, y: Any) -> Any:
+    return (b.icmp_signed if signed else b.icmp_unsigned)("<", x, y)
 
 
-@intrinsic
-def _one(typingctx: Any, a: Any) -> Any:
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return ir.Constant(args[0].type, 1)
-    return a(a), codegen
+def _quotient(b: Any, signed: bool, x: Any, y: Any) -> Any:
+    """Truncating division; 0 where y is 0 (recorded elsewhere), wrapping for the minimum over -1."""
+    zero, one, minus = (ir.Constant(x.type, k) for k in (0, 1, -1))
+    if isinstance(y, ir.Constant) and y.constant not in (0, -1):
+        return (b.sdiv if signed else b.udiv)(x, y)
+    none = b.icmp_signed("==", y, zero)
+    if not signed:
+        return b.select(none, zero, b.udiv(x, b.select(none, one, y)))
+    turned = b.icmp_signed("==", y, minus)
+    q = b.sdiv(x, b.select(b.or_(none, turned), one, y))
+    return b.select(none, zero, b.select(turned, b.neg(x), q))
 
 
-@njit(**ALWAYS)
-def floordiv_i(a: Any, b: Any) -> Any:
+def _floor(b: Any, signed: bool, x: Any, y: Any) -> Any:
     """``x // y`` rounded down."""
-    q = quot_i(a, b)
-    zero = sub_(a, a)
-    inexact = (mul_(q, b) != a) & (b != zero) & ((a < zero) != (b < zero))
-    return select(inexact, sub_(q, _one(a)), q)
+    q = _quotient(b, signed, x, y)
+    if not signed:
+        return q
+    zero = ir.Constant(x.type, 0)
+    signs = b.icmp_signed("!=", b.icmp_signed("<", x, zero), b.icmp_signed("<", y, zero))
+    inexact = b.and_(b.icmp_signed("!=", b.mul(q, y), x), b.icmp_signed("!=", y, zero))
+    return b.select(b.and_(inexact, signs), b.sub(q, ir.Constant(x.type, 1)), q)
 
 
-@njit(**ALWAYS)
-def mod_i(a: Any, b: Any) -> Any:
-    """The remainder of `floordiv_i`."""
-    return sub_(a, mul_(floordiv_i(a, b), b))
-
-
-@njit(**ALWAYS)
-def floordiv_u(a: Any, b: Any) -> Any:
-    """``x // y``."""
-    zero = sub_(a, a)
-    return select(b == zero, zero, _sdiv(a, select(b == zero, _one(b), b)))
-
-
-@njit(**ALWAYS)
-def mod_u(a: Any, b: Any) -> Any:
-    """The remainder of `floordiv_u`."""
-    return sub_(a, mul_(floordiv_u(a, b), b))
-
-
-@njit(**ALWAYS)
-def fmod_i(a: Any, b: Any) -> Any:
-    """The remainder of division rounded toward zero."""
-    return sub_(a, mul_(quot_i(a, b), b))
+quot_i = _integer(_quotient)
+floordiv_i = floordiv_u = _integer(_floor)
+mod_i = mod_u = _integer(lambda b, signed, x, y: b.sub(x, b.mul(_floor(b, signed, x, y), y)),
+                         "The remainder of `floordiv_i`.")
+fmod_i = _integer(lambda b, signed, x, y: b.sub(x, b.mul(_quotient(b, signed, x, y), y)),
+                  "The remainder of division rounded toward zero.")
 
 
 @intrinsic
@@ -218,37 +202,21 @@ inf, nan = float("inf"), float("nan")
 and_, or_, xor_ = (_int_op(n) for n in ("and_", "or_", "xor"))
 
 
-@intrinsic
-def invert_(typingctx: Any, a: Any) -> Any:
-    """``~x``."""
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.not_(args[0])
-    return a(a), codegen
+invert_ = _integer(lambda b, signed, x: b.not_(x), "``~x``.")
+abs_i = _integer(lambda b, signed, x: b.select(_less(b, signed, x, ir.Constant(x.type, 0)), b.neg(x), x),
+                 "``abs(x)``, wrapping.")
+max_i = _integer(lambda b, signed, x, y: b.select(_less(b, signed, y, x), x, y), "The greater of two integers.")
+min_i = _integer(lambda b, signed, x, y: b.select(_less(b, signed, x, y), x, y), "The lesser of two integers.")
 
 
-@njit(**ALWAYS)
-def abs_i(a: Any) -> Any:
-    """``abs(x)``, wrapping."""
-    return select(a < sub_(a, a), neg_(a), a)
-
-
-@njit(**ALWAYS)
-def sign_i(a: Any) -> Any:
+def _sign(b: Any, signed: bool, x: Any) -> Any:
     """-1, 0 or 1."""
-    zero = sub_(a, a)
-    return select(a > zero, _one(a), select(a < zero, sub_(zero, _one(a)), zero))
+    zero = ir.Constant(x.type, 0)
+    less, more = (b.zext(_less(b, signed, *pair), x.type) for pair in ((x, zero), (zero, x)))
+    return b.sub(more, less)
 
 
-@njit(**ALWAYS)
-def max_i(a: Any, b: Any) -> Any:
-    """The greater of two integers."""
-    return select(a > b, a, b)
-
-
-@njit(**ALWAYS)
-def min_i(a: Any, b: Any) -> Any:
-    """The lesser of two integers."""
-    return select(a < b, a, b)
+sign_i = _integer(_sign)
 
 
 @intrinsic

@@ -26,6 +26,7 @@ from parray.types import bool_, f32, f64, i64
 At = dict[int, Expr]
 Range = tuple[int, Expr, Expr]                    # of a summed axis: the axis, where it begins, how many
 ROWS = 8                                          # the most rows of a tile
+SOME = 4                                          # its rows where their number is not known: half the code to compile
 BLOCK = 64                                        # rows that a thread works through with one block of lanes
 PANEL = 256                                       # summed elements added one after the other
 FEW = 16                                          # uses of an operand that do not repay packing it
@@ -219,7 +220,7 @@ class Tiles:
     def tile_rows(self, n: Expr) -> int:
         """Rows of a tile."""
         size = known(n)
-        return ROWS if size is None or size == 0 else -(-size // -(-size // ROWS))
+        return SOME if size is None else 1 if size == 0 else -(-size // -(-size // ROWS))
 
     def packed(self, here: At) -> Arr:
         """The lanes' operand as [block of lanes, summed axes.., lane], zeros after the last lane."""
