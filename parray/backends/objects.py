@@ -2,8 +2,7 @@
 
 A call hands over one list of arrays and NumPy scalars.  Unpacking them through numba would mean compiling a way in
 for every signature (a second and more for the parameters of a model); instead one function reads the list as the C
-for every signature (a second and more for the parameters of a model); instead one function reads the list as the
-on objects whose contents are known, so that another layout is an error and never a wrong read.
+structures say (PyListObject, PyArrayObject, numpy/arrayscalars.h).  The places are looked up here,
 """
 from __future__ import annotations
 
