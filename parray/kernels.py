@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator
 
 from parray.errors import Loc
+from parray.prims import ON_ENTRY
 from parray.types import ScalarType, bool_, i64
 
 
@@ -59,9 +60,6 @@ class Load:
 
 Expr = Lit | Ref | Apply | Load
 
-_ON_ENTRY = {"add", "sub", "mul", "neg", "abs", "sign", "floordiv", "mod", "quot", "max", "min", "select", "and", "or",
-             "xor", "not", "eq", "ne", "lt", "le", "gt", "ge"}
-
 
 def on_entry(e: Apply) -> bool:
     """Whether a caller gets the very number that the program will: sizes of memory come from both.
@@ -70,7 +68,7 @@ def on_entry(e: Apply) -> bool:
     if e.prim == "convert":
         source = e.args[0].elem
         return e.elem == i64 and not source.is_float and source.bits + (source.kind == "u") <= 64
-    return e.prim in _ON_ENTRY and {e.elem, *(a.elem for a in e.args)} <= {i64, bool_}
+    return e.prim in ON_ENTRY and {e.elem, *(a.elem for a in e.args)} <= {i64, bool_}
 
 
 @dataclass(frozen=True)
@@ -245,6 +243,7 @@ class KernelProgram:
     body: list[Stm]
     results: list[Result]
     failures: list[Failure]
+    guards: list[tuple[Expr, int]]             # what must hold of the sizes, and the failure where it does not
     work: Expr                                 # estimated scalar operations that can be shared among threads
     ranks: dict[str, int] = field(default_factory=dict)        # of the arrays among the parameters
 

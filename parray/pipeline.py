@@ -1,6 +1,6 @@
 """The passes, in order, from a traced program to something that can be called.
 
-    trace -> settle -> simplify -> recognise contractions -> simplify -> fuse -> interchange -> simplify
+    trace -> settle -> simplify -> guard -> recognise contractions -> simplify -> fuse -> interchange -> simplify
           -> lower -> print -> compile
 
 Differentiation is not a pass: `pa.grad` and its kin transform a lambda while it is traced, so derivatives go through
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
-from parray import contractions, fuse, interchange
+from parray import contractions, fuse, guards, interchange
 from parray.check import check
 from parray.errors import BackendError, user_location
 from parray.interpreter import run
@@ -60,6 +60,7 @@ def settled(lam: Lambda) -> Lambda:
 PASSES: tuple[Pass, ...] = (
     Pass("settle", "stop_gradient and custom derivatives are gone", settled),
     Pass("simplify", "rewrite rules, common subexpressions, dead code, hoisting", simplify),
+    Pass("guard", "indices that depend on sizes alone are checked beforehand", guards.hoist),
     Pass("contract", "map nests around sums of products become contractions", contractions.recognise),
     Pass("resimplify", "what recognition left dead", simplify),
     Pass("fuse", "neighbouring maps, reductions and scans become one loop", fuse.fuse),

@@ -113,7 +113,8 @@ class _Printer:
                 inside = ", ".join(map(self.atom, op.indices))
                 return [f"index{'' if op.safe else '?'} {self.atom(op.x)}[{inside}]"]
             case Assert():
-                return [f"assert {self.atom(op.cond)} {op.error} {op.message!r} {self.atoms(op.values)}"]
+                word = "guard" if op.guard else "assert"
+                return [f"{word} {self.atom(op.cond)} {op.error} {op.message!r} {self.atoms(op.values)}"]
             case Contract():
                 return [self.contract(op)]
             case Screma() if op.is_map:

@@ -338,3 +338,8 @@ def neutral_element(name: str, t: ScalarType) -> Any:
     if name == "and":
         return True if t.is_bool else (-1 if t.kind == "i" else np.iinfo(t.dtype).max)
     return {"add": 0, "mul": 1, "or": 0, "xor": 0}.get(name)
+
+
+# What a caller computes as the program does, on i64 and booleans: sizes of memory and guards come from both.
+ON_ENTRY = frozenset({"add", "sub", "mul", "neg", "abs", "sign", "floordiv", "mod", "quot", "max", "min", "select",
+                      "and", "or", "xor", "not", "eq", "ne", "lt", "le", "gt", "ge"})

@@ -85,7 +85,9 @@ def _plan_source(program: KernelProgram, layout: Layout) -> str:
     return "\n".join([f"def plan({', '.join(['threads', *program.sizes, *scalars])}):",
                       *(f"    {text}" for text in layout.lines),
                       f"    return {layout.result}, ({shapes}{',' if shapes else ''})", "",
-                      f"def work({', '.join([*program.sizes, *scalars])}):", f"    return {expr(program.work)}", ""])
+                      f"def work({', '.join([*program.sizes, *scalars])}):", f"    return {expr(program.work)}", "",
+                      f"def guard({', '.join([*program.sizes, *scalars])}):",
+                      *(f"    if not {expr(e)}: return {code}" for e, code in program.guards), "    return 0", ""])
 
 
 PLAN_NAMES: dict[str, Any] = {
@@ -178,7 +180,7 @@ class CpuExecutable:
         self.plan_source = _plan_source(program, layout)
         namespace = dict(PLAN_NAMES)
         exec(compile(self.plan_source, f"<plan of {program.name}>", "exec"), namespace)
-        self._plan_fn, self._work_fn = namespace["plan"], namespace["work"]
+        self._plan_fn, self._work_fn, self._guard_fn = (namespace[n] for n in ("plan", "work", "guard"))
         self._plans: dict[Any, Plan] = {}
         self._casts = [(k, np.float32 if p.elem == f16 else p.elem.dtype.type)
                        for k, p in enumerate(program.params) if isinstance(p, Ref)]
@@ -209,6 +211,9 @@ class CpuExecutable:
         scalars = [v.item() if hasattr(v, "item") else v for v in (leaves[k] for k, _ in self._casts)]
         with np.errstate(over="ignore"):
             work = int(self._work_fn(*sizes, *scalars))
+        failed = self._guard_fn(*sizes, *scalars)
+        if failed:
+            raise self._error(failed, work, sizes, leaves)
         threads = max(1, min(thread_limit(), work // WORK_PER_THREAD))
         nbytes, offsets, steps, shapes = self._layout(threads, sizes, scalars)
         template, strides = np.zeros(self._frame_size, np.int64), np.full(self._frame_size, -1, np.int64)
@@ -297,7 +302,7 @@ class CpuExecutable:
             failures[0] = 0
             if code == driver.NO_MEMORY:
                 raise self._no_memory()
-            raise self._error(code, plan, sizes, leaves)
+            raise self._error(code, plan.work, sizes, leaves)
         return grown
 
     def _take(self, r: Result, arena: Any) -> Any:
@@ -320,8 +325,8 @@ class CpuExecutable:
         for job in jobs:
             job.result()
 
-    def _error(self, code: int, plan: Plan, sizes: Sequence[int], leaves: list[Any]) -> ParrayError:
-        if self.reference is not None and plan.work < WORK_TO_EXPLAIN:
+    def _error(self, code: int, work: int, sizes: Sequence[int], leaves: Sequence[Any]) -> ParrayError:
+        if self.reference is not None and work < WORK_TO_EXPLAIN:
             try:
                 self.reference(sizes, leaves)
             except ParrayError as exact:

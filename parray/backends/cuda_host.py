@@ -14,7 +14,7 @@ Kernels see memory by raw pointers and host numbers by value.  Scalars that one 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Sequence
+from typing import Any, NoReturn, Protocol, Sequence
 
 import numpy as np
 
@@ -188,6 +188,9 @@ class Runner:
             else:
                 self.memory[p.name] = self.device.put(_filled(np.asarray(leaf)))
         entry = self.env | {"threads": np.int64(self.limits.lanes)}
+        for e, code in program.guards:
+            if not evaluate(e, entry):
+                self.fail(code)
         shapes = [tuple(max(0, int(evaluate(s, entry))) for s in r.shape) for r in program.results]
         for r, shape in zip(program.results, shapes):
             self.memory[r.buf.name] = new(r.buf.elem, int(np.prod([max(1, d) for d in shape])))
@@ -197,11 +200,14 @@ class Runner:
         self.run(self.cuda.host)
         code = int(self.device.get(self.memory["failures"])[0])
         if code:
-            failure = program.failures[code - 1]
-            raise getattr(errors, failure.error)(failure.message, failure.loc)
+            self.fail(code)
         values = [self.device.get(self.memory[r.buf.name]) for r in program.results]
         return [v[0] if r.scalar else v[:int(np.prod(shape))].reshape(shape)
                 for v, r, shape in zip(values, program.results, shapes)]
+
+    def fail(self, code: int) -> NoReturn:
+        failure = self.cuda.program.failures[code - 1]
+        raise getattr(errors, failure.error)(failure.message, failure.loc)
 
     def run(self, body: Sequence[Host]) -> None:
         """Statements in order."""

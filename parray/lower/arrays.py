@@ -160,5 +160,11 @@ def _concat(op: Concat, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
 @lower_op.register
 def _assert(op: Assert, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     ok = lw.scalar(op.cond)
+    on_entry = lw.expand(ok) if op.guard else None
+    if on_entry is not None:
+        lw.failures.append(K.Failure(op.message, op.error, lw.loc))
+        lw.guards.append((on_entry, len(lw.failures)))
+        return []
+    assert not op.guard, "a guard depends on what is known on entry"
     lw.fail(Apply("not", (ok,), bool_), op.message, op.error)
     return []

@@ -62,6 +62,7 @@ class Lowering:
         self.out: list[K.Stm] = []
         self.temps: list[Buf] = []
         self.failures: list[K.Failure] = []
+        self.guards: list[tuple[Expr, int]] = []
         self.known: dict[str, Expr] = {}         # names computable on entry -> their expression in entry names
         self.extent: dict[str, Expr] = {}        # loop variables -> their extent
         self.owned: set[Var] = set()             # variables whose memory belongs to the block being lowered
@@ -337,7 +338,7 @@ def lower(lam: Lambda, n_sizes: int, name: str = "program", vector_bytes: int = 
         values = lw.block(lam, [Dest(arr) if arr is not None else None for arr in outs])
         results = [_result(k, r.type, arr, v, lw) for k, (r, arr, v) in enumerate(zip(lam.results, outs, values))]
     ranks = {b.name: p.type.rank for b, p in zip(params, lam.params[n_sizes:])}
-    return KernelProgram(name, sizes, params, lw.temps, body, results, lw.failures, work(lam, lw), ranks)
+    return KernelProgram(name, sizes, params, lw.temps, body, results, lw.failures, lw.guards, work(lam, lw), ranks)
 
 
 def _parameters(lam: Lambda, n_sizes: int, lw: Lowering) -> tuple[list[str], list[Buf | Ref]]:

@@ -211,12 +211,13 @@ class Concat(Op):
 @dataclass(frozen=True)
 class Assert(Op):
     """Raises at run time when ``cond`` is false.  ``message`` is a format string for ``values``; ``error`` names the
-    class in `parray.errors` to raise."""
+    class in `parray.errors` to raise.  A ``guard`` depends on sizes alone and is checked before anything runs."""
     effect: ClassVar[bool] = True
     cond: Atom
     message: str
     values: tuple[Atom, ...] = ()
     error: str = "AssertionFailed"
+    guard: bool = False
 
     def infer(self) -> tuple[Type, ...]:
         return ()
