@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
-from parray import contractions, fuse, guards, interchange
+from parray import contractions, fuse, guards, interchange, lockstep
 from parray.check import check
 from parray.errors import BackendError, user_location
 from parray.interpreter import run
@@ -65,6 +65,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("resimplify", "what recognition left dead", simplify),
     Pass("fuse", "neighbouring maps, reductions and scans become one loop", fuse.fuse),
     Pass("interchange", "reductions down columns become reductions of rows", interchange.interchange),
+    Pass("lockstep", "while loops in maps run for blocks of elements at a time", lockstep.lockstep),
     Pass("final", "what fusion made equal or dead", simplify),
 )
 

@@ -14,7 +14,7 @@ from parray.kernels import Assign, For, If, Let, Lit, Ref
 from parray.lower.core import Lowering, is_small, lower_op
 from parray.lower.soacs import memory, serial
 from parray.lower.values import Arr, Dest, Lazy, Val
-from parray.soacs import Cond, Loop, While
+from parray.soacs import Cond, Loop, Screma, While
 
 Dests = Sequence[Dest | None]
 
@@ -43,8 +43,11 @@ def _carry(inits: Sequence[Atom], params: Sequence[Var], dests: Dests, lw: Lower
 
 def _iterate(lam: Lambda, carried: Sequence[Val], lw: Lowering) -> None:
     """One iteration: the body on the carried values, then the results take their place together."""
-    arrays = [p for p, c in zip(lam.params[-len(carried):], carried) if isinstance(c, Arr)] if carried else []
-    results = lw.block(lam, owned=arrays)
+    params = lam.params[-len(carried):] if carried else ()
+    arrays = [p for p, c in zip(params, carried) if isinstance(c, Arr)]
+    dests = [Dest(c) if isinstance(c, Arr) and _elementwise(lam, p, r) else None
+             for p, c, r in zip(params, carried, lam.results)]
+    results = lw.block(lam, dests, owned=arrays)
     bufs = {c.buf.name for c in carried if isinstance(c, Arr)}
     moved: list[Val] = []
     for old, new, r in zip(carried, results, lam.results):
@@ -64,6 +67,18 @@ def _iterate(lam: Lambda, carried: Sequence[Val], lw: Lowering) -> None:
                 lw.copy(Dest(old), new)
         else:
             lw.emit(Assign(old.name, new))
+
+
+def _elementwise(lam: Lambda, p: Var, r: Atom) -> bool:
+    """Whether a map makes the next value of a carried array, each element from the one in its place, which nothing else
+    reads: then it may be written over the old one."""
+    users = [s for s in lam.stms if p in free_vars(s.op)]
+    op = users[0].op if len(users) == 1 else None
+    if not isinstance(op, Screma) or op.scans or r not in users[0].vars or lam.results.count(r) > 1 or p in lam.results:
+        return False
+    rows = [q for q, x in zip(op.lam.params, op.xs) if x == p]
+    inner = free_vars(op.lam)
+    return p not in inner and all(q.type.is_scalar for q in rows) and users[0].vars.index(r) >= op.red_width
 
 
 @lower_op.register
