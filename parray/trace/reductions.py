@@ -179,35 +179,34 @@ def _choose(name: str, xs: Any, others: Sequence[Any], axis: Any, keepdims: bool
 
 def argmax(xs: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """The place of the greatest element: the first of equals, a NaN if there is one."""
-    return _arg("argmax", "gt", xs, axis, keepdims)
+    return _arg("argmax", "max", xs, axis, keepdims)
 
 
 def argmin(xs: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """The place of the least element: the first of equals, a NaN if there is one."""
-    return _arg("argmin", "lt", xs, axis, keepdims)
+    return _arg("argmin", "min", xs, axis, keepdims)
 
 
-def _arg(what: str, better: str, xs: Any, axis: Any, keepdims: bool) -> Any:
+def _arg(what: str, best: str, xs: Any, axis: Any, keepdims: bool) -> Any:
+    """The extreme, then the first place that has it: two reductions that vectors do, where one on pairs would not.  NaN
+    is an extreme."""
     x = lift(xs, f"pa.{what}")
     _nonempty(x, axis, f"pa.{what}")
     elem = x.dtype
-
-    def op(v1: Atom, i1: Atom, v2: Atom, i2: Atom) -> list[Atom]:
-        """The right pair if it is strictly better or the left one is none (index -1)."""
-        right = builder.prim(better, v2, v1)
-        if elem.is_float:
-            fresh = builder.prim("and", builder.prim("isnan", v2), builder.prim("not", builder.prim("isnan", v1)))
-            right = builder.prim("or", right, fresh)
-        zero = Const(0, i64)
-        right = builder.prim("and", right, builder.prim("ge", i2, zero))
-        right = builder.prim("or", right, builder.prim("lt", i1, zero))
-        return [builder.select(right, v2, v1), builder.select(right, i2, i1)]
+    never = Const(2**63 - 1, i64)
 
     def row(a: Atom) -> Atom:
-        t = Type(elem)
-        lam = builder.make_lambda((t, Type(i64), t, Type(i64)), op)
-        m = Monoid(lam, (Const(0, elem), Const(-1, i64)))
-        return builder.reduce_(m, a, builder.iota(a.type.shape[0]))[1]
+        worst = Const(prims.neutral_element(best, elem), elem)
+        (top,) = builder.reduce_(Monoid(builder.lift2(best, Type(elem)), (worst,), True), a)
+
+        def place(v: Atom, i: Atom) -> Atom:
+            here = builder.prim("eq", v, top)
+            if elem.is_float:
+                both = builder.prim("and", builder.prim("isnan", v), builder.prim("isnan", top))
+                here = builder.prim("or", here, both)
+            return builder.select(here, i, never)
+        places = builder.map1(place, a, builder.iota(a.type.shape[0]))
+        return builder.reduce_(Monoid(builder.lift2("min", Type(i64)), (never,), True), places)[0]
     return over_axes(x, axis, keepdims, f"pa.{what}", row, nested=False)
 
 
