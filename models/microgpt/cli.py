@@ -15,8 +15,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from models import MissingExtra, extra
-from models.microgpt import checkpoint
+from models import MissingExtra, checkpoint, extra
 from models.microgpt.data import alphabet_of, names_in, shipped_names
 from models.microgpt.model import Params
 from models.microgpt.train import State, init_params, sample, start, train

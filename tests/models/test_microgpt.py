@@ -11,7 +11,8 @@ import pytest
 
 import parray as pa
 from models import MissingExtra, extra
-from models.microgpt import checkpoint, cli
+from models import checkpoint
+from models.microgpt import cli
 from models.microgpt.data import alphabet_of, batch_of, encode, names_in, shipped_names
 from models.microgpt.model import Params, loss
 from models.microgpt.train import STATIC, init_params, mean_loss, sample, start, train

@@ -1,7 +1,7 @@
-"""Checkpoints: one safetensors file that holds the weights, Adam's moments and, as JSON, all that training needs.
+"""Checkpoints: one safetensors file that holds groups of arrays and, as JSON, all else that training needs.
 
     params.wte ... params.mlp_fc2, m.wte ..., v.wte ...     the arrays
-    "microgpt" in the file's metadata                       {"step": 500, "config": {...}, "rng": {...}, ...} as JSON
+    "training" in the file's metadata                       {"step": 500, "config": {...}, "rng": {...}, ...} as JSON
 
 A file is written beside its place and then moved there in one step: a reader sees the old one or the new one, whole.
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from models import extra
 
 Arrays: TypeAlias = "dict[str, NDArray[Any]]"
-KEY = "microgpt"
+KEY = "training"
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
