@@ -143,6 +143,21 @@ def test_contraction(axes: Any, sizes: list[int], fixed: bool, threads: bool) ->
     np.testing.assert_allclose(found, np.einsum(a, axes[0], b, axes[1], axes[2]), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(8, 700, 10), (3, 600, 40), (1, 700, 33), (70, 600, 5)])
+@pytest.mark.parametrize("static", [False, True])
+def test_threads_share_contractions_of_few_rows(shape: tuple[int, int, int], static: bool,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums in several panels, where one block of rows is all there is: no part is added twice."""
+    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
+    monkeypatch.setenv("PARRAY_NUM_THREADS", "3")
+    n, k, m = shape
+    f = pa.parallel(lambda a, b: pa.tanh(a @ b.T * 0.01) * 2, static=static)
+    a, b = (np.random.default_rng(0).standard_normal(s) for s in ((n, k), (m, k)))
+    with pa.use_backend("cpu"):
+        for _ in range(30):
+            np.testing.assert_allclose(f(a, b), np.tanh(a @ b.T * 0.01) * 2, rtol=1e-10, atol=1e-12)
+
+
 @pa.parallel
 def twice(x: Any) -> Any:
     """Two arrays and a scalar."""

@@ -203,8 +203,8 @@ class Tiles:
                 count = lw.let(K.minimum(Lit(block), K.sub(n, first)), "j") if blocks else n
                 if blocks and known(n) is not None and known(n) % block == 0:       # type: ignore[operator]
                     count = Lit(block)
-                self.loop(covering(self.size[plan.lane], self.lanes),
-                          lambda jb: self.panels(dest, y, places, jb, first, count))
+                self.loop(covering(self.size[plan.lane], self.lanes),           # threads share it if nothing before
+                          lambda jb: self.panels(dest, y, places, jb, first, count), lw.host)
             self.nest([*(self.size[a] for a in self.outer), *blocks], rows, lw.host)
         self.nest([self.size[a] for a in self.batch], batch, lw.host and bool(self.batch))
 
