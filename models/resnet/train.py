@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from parray import nn, tree
 from parray.data import Crop, Flip, Loader, Normalise
 from parray.errors import ParrayError
 
+GROUPS = ("params", "state", "moments")       # of arrays in a checkpoint
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.262)         # of CIFAR-10's channels
 
 
@@ -52,20 +53,27 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass
-class Run:
-    """Where training stands."""
-    config: Config
+class Point(NamedTuple):
+    """Where training stands after some steps; ``place`` is the loader's state."""
     params: Any
     state: Any
     moments: Any
     place: tuple[int, int, int]
+    step: int = 0
+
+
+@dataclass
+class Run:
+    """A training run.  ``at`` changes in one assignment: an interrupt finds it whole, with at most a loss too many."""
+    config: Config
+    at: Point
     losses: list[float]
 
     def save(self, path: Path) -> None:
         """Write the checkpoint."""
-        groups = {name: dict(_named(getattr(self, name))) for name in ("params", "state", "moments")}
-        checkpoint.save(path, groups, {"config": asdict(self.config), "loader": self.place, "losses": self.losses})
+        groups = {name: dict(_named(getattr(self.at, name))) for name in GROUPS}
+        checkpoint.save(path, groups, {"config": asdict(self.config), "loader": self.at.place,
+                                       "losses": self.losses[:self.at.step]})
 
 
 def _named(values: Any) -> list[tuple[str, Any]]:
@@ -76,7 +84,7 @@ def new_run(config: Config, classes: int) -> Run:
     """A run before its first step."""
     params, state = init(config.net, classes, config.seed)
     moments = nn.start_sgd(params) if config.optimizer == "sgd" else nn.start_adam(params)
-    return Run(config, params, state, moments, (config.seed, 0, 0), [])
+    return Run(config, Point(params, state, moments, (config.seed, 0, 0)), [])
 
 
 def resumed(path: Path, classes: int, given: dict[str, Any]) -> Run:
@@ -89,10 +97,10 @@ def resumed(path: Path, classes: int, given: dict[str, Any]) -> Run:
         if name != "steps" and value != getattr(config, name):
             raise ValueError(f"--{name} {value} contradicts {path}, where it is {getattr(config, name)}")
     run = new_run(replace(config, **given), classes)
-    for name in ("params", "state", "moments"):
-        structure = tree.flatten(getattr(run, name))[1]
-        setattr(run, name, tree.unflatten(structure, [groups[name][k] for k in sorted(groups[name])]))
-    run.place, run.losses = tuple(saved["loader"]), saved["losses"]
+    arrays = [tree.unflatten(tree.flatten(getattr(run.at, name))[1], [groups[name][k] for k in sorted(groups[name])])
+              for name in GROUPS]
+    run.losses = saved["losses"]
+    run.at = Point(*arrays, tuple(saved["loader"]), len(run.losses))
     return run
 
 
@@ -135,29 +143,29 @@ def train(run: Run, images: data.Images, path: Path | None, workers: int = 2, sa
     """Train to the end, with a progress bar; a checkpoint is written there, and wherever training breaks off."""
     config, step = run.config, step_sgd if run.config.optimizer == "sgd" else step_adamw
     transforms = [*([Crop(4), Flip()] if config.augment else []), Normalise(MEAN, STD)]
-    begun, first, right = time.monotonic(), len(run.losses), [0.0]
+    first, right, begun = run.at.step, list[float](), 0.0
     with Loader(images.train, config.batch, workers=workers, seed=config.seed, transforms=transforms) as loader, \
             extra("tqdm").tqdm(total=config.steps, initial=first, unit="step", dynamic_ncols=True) as bar:
-        loader.restore(run.place)
+        loader.restore(run.at.place)
         try:
-            while len(run.losses) < config.steps:
+            while run.at.step < config.steps:
                 for x, y in loader:
-                    rate_now = np.float32(rate(config, len(run.losses)))
-                    run.params, run.state, run.moments, value, good = step(
-                        run.params, run.state, run.moments, x, y, rate_now, np.float32(config.decay))
+                    *new, value, good = step(*run.at[:3], x, y, np.float32(rate(config, run.at.step)),
+                                             np.float32(config.decay))
                     run.losses.append(float(value))
-                    run.place = loader.state()
+                    run.at = Point(*new, loader.state(), run.at.step + 1)
                     right.append(int(good) / config.batch)
-                    bar.update()
-                    speed = (len(run.losses) - first) * config.batch / (time.monotonic() - begun)
+                    begun = begun or time.monotonic()           # the first step compiles
+                    speed = (len(right) - 1) * config.batch / max(time.monotonic() - begun, 1e-9)
                     bar.set_postfix_str(f"loss {np.mean(run.losses[-50:]):.3f}, right {np.mean(right[-50:]):.1%}, "
                                         f"{speed:.0f} images/s, waited {loader.wait:.1f} s", refresh=False)
-                    if path is not None and save_every and len(run.losses) % save_every == 0:
+                    bar.update()
+                    if path is not None and save_every and run.at.step % save_every == 0:
                         run.save(path)
-                    if len(run.losses) == config.steps:
+                    if run.at.step == config.steps:
                         break
         finally:
-            if path is not None and len(run.losses) > first:
+            if path is not None and run.at.step > first:
                 run.save(path)
 
 
@@ -168,7 +176,7 @@ def confusion(run: Run, images: data.Images, batch: int = 100) -> Any:
     with Loader(images.test, batch, shuffle=False, drop_last=False, workers=1,
                 transforms=[Normalise(MEAN, STD)]) as loader:
         for x, y in loader:
-            np.add.at(out, (y, classify(run.params, run.state, x)), 1)
+            np.add.at(out, (y, classify(run.at.params, run.at.state, x)), 1)
     return out
 
 

@@ -147,8 +147,8 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, block: int = 64) -> 
         scores = q @ pa.transpose(k[at]) * scale
         seen = (places < s)[None] & ((places[None] <= pa.iota(t)[:, None]) if causal else True)
         scores = pa.where(seen, scores, low)
-        new = pa.max(top, pa.maximum(scores, axis=1))
-        safe = pa.stop_gradient(pa.where(new == low, 0, new))
+        new = pa.stop_gradient(pa.max(top, pa.maximum(scores, axis=1)))         # a shift that cancels in the end
+        safe = pa.where(new == low, 0, new)
         weights, keep = pa.exp(scores - safe[:, None]), pa.exp(top - safe)
         return new, total * keep + pa.sum(weights, axis=1), out * keep[:, None] + weights @ v[at]
     start = pa.full((t,), low, q.dtype), pa.zeros((t,), q.dtype), pa.zeros((t, e), q.dtype)

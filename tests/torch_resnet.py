@@ -1,6 +1,6 @@
 """The residual networks in PyTorch, from the same weights: what `test_resnet` compares with.
 
-``python tests/models/torch_resnet.py`` writes the losses that stand in for PyTorch where it is not installed.
+``python tests/torch_resnet.py`` writes the losses that stand in for PyTorch where it is not installed.
 """
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from models.resnet.model import NETS, init  # noqa: E402
 from parray import tree  # noqa: E402
 
-FILE = Path(__file__).parents[1] / "data" / "resnet" / "losses.json"
+FILE = Path(__file__).parent / "data" / "resnet" / "losses.json"
 CASES = {"resnet20": 8, "resnet18": 8}             # images in a batch
-STEPS, RATE = 20, 1e-4
+STEPS, RATES = 20, {"resnet20": 1e-4, "resnet18": 2e-5}
 
 
 def batches(net: str) -> list[tuple[Any, Any]]:
@@ -48,7 +48,7 @@ def losses(net: str) -> list[float]:
             y = conv(F.relu(conv(x, b.first, stride)), b.second)
             x = F.relu(y + (x if b.beside is None else conv(x, b.beside, stride)))
         return x.mean((2, 3)) @ p.head.T
-    optimizer = torch.optim.AdamW(leaves, lr=RATE, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(leaves, lr=RATES[net], weight_decay=0.01)
     out = []
     for x, y in batches(net):
         optimizer.zero_grad()
