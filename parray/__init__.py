@@ -12,11 +12,13 @@ The way of a program, each stage a file or folder, in reading order:
     types errors ir prims builder soacs    the graph: words, operations, meanings
     tree record sizes program trace        Python functions become graphs
     ad                                     derivatives, as graphs
-    simplify contractions fuse             graphs become better graphs
+    simplify guards contractions fuse      graphs become better graphs
+    interchange lockstep
     kernels lower backends cache           graphs become machine code
     pipeline api                           the passes in order; what users call
-    prelude random                         derived functions, in the language itself
-    testing                                property tests for users' functions
+    prelude random nn                      derived functions, layers and optimizers, in the language itself
+    data                                   batches from threads
+    printing testing                       arrays for people; property tests for users' functions
 """
 from __future__ import annotations
 
@@ -30,6 +32,7 @@ from parray.errors import (AssertionFailed, BackendError, BoundsError, DivisionE
 from parray.prelude import (broadcast_to, clip, cumprod, cumsum, e, expand_dims, eye, full, gelu, inf, log_softmax,
                             logsumexp, nan, one_hot, ones, ones_like, outer, pi, reciprocal, relu, sigmoid, silu,
                             softmax, softplus, square, zeros, zeros_like)
+from parray.printing import memory_stats, show
 from parray.record import record
 from parray.trace import Tracer
 from parray.trace.combinators import (assert_, exscan, gather, map, map2, map3, map4, map5, reduce, reduce_by_index,
@@ -63,20 +66,20 @@ __version__ = "0.1.0"
 
 __all__ = ["abs", "acos", "acosh", "add", "all", "and_", "any", "argmax", "argmin", "argsort", "asin", "asinh",
            "assert_", "AssertionFailed", "atan", "atan2", "atanh", "BackendError", "bitcast", "bool_", "BoundsError",
-           "broadcast_to", "cbrt", "ceil", "checkpoint", "clip", "clz", "concat", "cond", "contract", "copysign", "cos",
-           "cosh", "ctz", "cumprod", "cumsum", "custom_vjp", "digamma", "div", "DivisionError", "dot", "drop", "e",
-           "eq", "erf", "erfc", "errors", "exp", "exp2", "expand", "expand_dims", "expm1", "exscan", "eye", "f16",
+           "broadcast_to", "cbrt", "ceil", "checkpoint", "clip", "clz", "concat", "cond", "contract", "copysign",
+           "cos", "cosh", "ctz", "cumprod", "cumsum", "custom_vjp", "digamma", "div", "DivisionError", "dot", "drop",
+           "e", "eq", "erf", "erfc", "errors", "exp", "exp2", "expand", "expand_dims", "expm1", "exscan", "eye", "f16",
            "f32", "f64", "filter", "flatmap", "flatten", "floor", "floordiv", "fma", "fmod", "foldl", "foldr", "full",
            "gamma", "gather", "ge", "gelu", "grad", "gt", "hessian", "hist", "histogram", "hypot", "i16", "i32", "i64",
-           "i8", "inf", "iota", "isfinite", "isinf", "isnan", "jacfwd", "jacrev", "jvp", "le", "lgamma", "log", "log10",
-           "log1p", "log2", "log_softmax", "logsumexp", "loop", "lt", "map", "map2", "map3", "map4", "map5", "matmul",
-           "max", "maximum", "mean", "min", "minimum", "mod", "mul", "nan", "ne", "neg", "not_", "one_hot", "ones",
-           "ones_like", "or_", "outer", "Parallel", "parallel", "ParrayError", "partition", "pi", "popcount", "pow",
-           "prod", "quot", "random", "reciprocal", "record", "reduce", "reduce_by_index", "reduce_comm", "relu",
-           "replicate", "replicated_iota", "reshape", "reverse", "rotate", "round", "rsqrt", "scan", "scatter",
-           "searchsorted", "segmented_iota", "segmented_reduce", "segmented_scan", "shl", "shr", "sigmoid", "sign",
-           "silu", "sin", "sinh", "SizeMismatch", "sizes", "softmax", "softplus", "sort", "sort_by", "split", "sqrt",
-           "square", "std", "stencil", "stop_gradient", "sub", "sum", "tabulate", "take", "tan", "tanh", "TraceError",
-           "Tracer", "transpose", "tree", "trunc", "TypeMismatch", "u16", "u32", "u64", "u8", "unflatten", "unique",
-           "unzip", "update", "use_backend", "value_and_grad", "var", "vjp", "where", "while_loop", "xor", "zeros",
-           "zeros_like", "zip"]
+           "i8", "inf", "iota", "isfinite", "isinf", "isnan", "jacfwd", "jacrev", "jvp", "le", "lgamma", "log",
+           "log10", "log1p", "log2", "log_softmax", "logsumexp", "loop", "lt", "map", "map2", "map3", "map4", "map5",
+           "matmul", "max", "maximum", "mean", "memory_stats", "min", "minimum", "mod", "mul", "nan", "ne", "neg",
+           "not_", "one_hot", "ones", "ones_like", "or_", "outer", "Parallel", "parallel", "ParrayError", "partition",
+           "pi", "popcount", "pow", "prod", "quot", "random", "reciprocal", "record", "reduce", "reduce_by_index",
+           "reduce_comm", "relu", "replicate", "replicated_iota", "reshape", "reverse", "rotate", "round", "rsqrt",
+           "scan", "scatter", "searchsorted", "segmented_iota", "segmented_reduce", "segmented_scan", "shl", "show",
+           "shr", "sigmoid", "sign", "silu", "sin", "sinh", "SizeMismatch", "sizes", "softmax", "softplus", "sort",
+           "sort_by", "split", "sqrt", "square", "std", "stencil", "stop_gradient", "sub", "sum", "tabulate", "take",
+           "tan", "tanh", "TraceError", "Tracer", "transpose", "tree", "trunc", "TypeMismatch", "u16", "u32", "u64",
+           "u8", "unflatten", "unique", "unzip", "update", "use_backend", "value_and_grad", "var", "vjp", "where",
+           "while_loop", "xor", "zeros", "zeros_like", "zip"]

