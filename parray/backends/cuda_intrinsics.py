@@ -168,7 +168,10 @@ add_, sub_, mul_, neg_ = _same("add_"), _same("sub_"), _same("mul_"), _same("neg
 and_, or_, xor_, invert_ = _same("and_"), _same("or_"), _same("xor_"), _same("invert_")
 popcount_, clz_, ctz_ = _same("popcount_"), _same("clz_"), _same("ctz_")
 bitcast_ = _same("bitcast_")
-_sdiv, _shift, _one, _i64_of, _like = (_same(n) for n in ("_sdiv", "_shift", "_one", "_i64_of", "_like"))
+_shift, _one, _i64_of, _like = (_same(n) for n in ("_shift", "_one", "_i64_of", "_like"))
+quot_i, floordiv_i, mod_i, fmod_i = (_same(n) for n in ("quot_i", "floordiv_i", "mod_i", "fmod_i"))
+floordiv_u, mod_u = _same("floordiv_u"), _same("mod_u")
+abs_i, sign_i, max_i, min_i = (_same(n) for n in ("abs_i", "sign_i", "max_i", "min_i"))
 
 
 # --- libdevice -------------------------------------------------------------------------------------------------------
@@ -231,9 +234,7 @@ def _ported(name: str) -> Any:
     return cuda.jit(device=True, inline="always")(function)
 
 
-quot_i, floordiv_i, mod_i, fmod_i = (_ported(n) for n in ("quot_i", "floordiv_i", "mod_i", "fmod_i"))
-floordiv_u, mod_u, pow_i, pow_u = (_ported(n) for n in ("floordiv_u", "mod_u", "pow_i", "pow_u"))
-shl_, shr_, abs_i, sign_i, max_i, min_i = (_ported(n) for n in ("shl_", "shr_", "abs_i", "sign_i", "max_i", "min_i"))
+pow_i, pow_u, shl_, shr_ = (_ported(n) for n in ("pow_i", "pow_u", "shl_", "shr_"))
 digamma_ = _ported("digamma_")
 sign_f, mod_f, floordiv_f, float_to_int = (_ported(n) for n in ("sign_f", "mod_f", "floordiv_f", "float_to_int"))
 
@@ -241,4 +242,4 @@ sign_f, mod_f, floordiv_f, float_to_int = (_ported(n) for n in ("sign_f", "mod_f
 @cuda.jit(device=True, inline="always")
 def share(n: int, threads: int) -> int:
     """How many of ``n`` iterations each of ``threads`` has when each has a run of its own; at least 1."""
-    return max_i(_sdiv(n + threads - 1, threads), 1)
+    return max_i(quot_i(n + threads - 1, threads), 1)
