@@ -25,10 +25,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from parray import errors, random, sizes, tree
-from parray.api import (Parallel, custom_vjp, grad, hessian, jacfwd, jacrev, jvp, parallel, stop_gradient, use_backend,
-                        value_and_grad, vjp)
-from parray.errors import (AssertionFailed, BackendError, BoundsError, DivisionError, ParrayError, SizeMismatch,
-                           TraceError, TypeMismatch)
+from parray.api import (Parallel, custom_vjp, foreign, grad, hessian, jacfwd, jacrev, jvp, parallel, stop_gradient,
+                        use_backend, value_and_grad, vjp)
+from parray.errors import (AssertionFailed, BackendError, BoundsError, DivisionError, ForeignError, ParrayError,
+                           SizeMismatch, TraceError, TypeMismatch)
 from parray.prelude import (broadcast_to, clip, cumprod, cumsum, e, expand_dims, eye, full, gelu, inf, log_softmax,
                             logsumexp, nan, one_hot, ones, ones_like, outer, pi, reciprocal, relu, sigmoid, silu,
                             softmax, softplus, square, zeros, zeros_like)
@@ -69,17 +69,18 @@ __all__ = ["abs", "acos", "acosh", "add", "all", "and_", "any", "argmax", "argmi
            "broadcast_to", "cbrt", "ceil", "checkpoint", "clip", "clz", "concat", "cond", "contract", "copysign",
            "cos", "cosh", "ctz", "cumprod", "cumsum", "custom_vjp", "digamma", "div", "DivisionError", "dot", "drop",
            "e", "eq", "erf", "erfc", "errors", "exp", "exp2", "expand", "expand_dims", "expm1", "exscan", "eye", "f16",
-           "f32", "f64", "filter", "flatmap", "flatten", "floor", "floordiv", "fma", "fmod", "foldl", "foldr", "full",
-           "gamma", "gather", "ge", "gelu", "grad", "gt", "hessian", "hist", "histogram", "hypot", "i16", "i32", "i64",
-           "i8", "inf", "iota", "isfinite", "isinf", "isnan", "jacfwd", "jacrev", "jvp", "le", "lgamma", "log",
-           "log10", "log1p", "log2", "log_softmax", "logsumexp", "loop", "lt", "map", "map2", "map3", "map4", "map5",
-           "matmul", "max", "maximum", "mean", "memory_stats", "min", "minimum", "mod", "mul", "nan", "ne", "neg",
-           "not_", "one_hot", "ones", "ones_like", "or_", "outer", "Parallel", "parallel", "ParrayError", "partition",
-           "pi", "popcount", "pow", "prod", "quot", "random", "reciprocal", "record", "reduce", "reduce_by_index",
-           "reduce_comm", "relu", "replicate", "replicated_iota", "reshape", "reverse", "rotate", "round", "rsqrt",
-           "scan", "scatter", "searchsorted", "segmented_iota", "segmented_reduce", "segmented_scan", "shl", "show",
-           "shr", "sigmoid", "sign", "silu", "sin", "sinh", "SizeMismatch", "sizes", "softmax", "softplus", "sort",
-           "sort_by", "split", "sqrt", "square", "std", "stencil", "stop_gradient", "sub", "sum", "tabulate", "take",
-           "tan", "tanh", "TraceError", "Tracer", "transpose", "tree", "trunc", "TypeMismatch", "u16", "u32", "u64",
-           "u8", "unflatten", "unique", "unzip", "update", "use_backend", "value_and_grad", "var", "vjp", "where",
-           "while_loop", "xor", "zeros", "zeros_like", "zip"]
+           "f32", "f64", "filter", "flatmap", "flatten", "floor", "floordiv", "fma", "fmod", "foldl", "foldr",
+           "foreign", "ForeignError", "full", "gamma", "gather", "ge", "gelu", "grad", "gt", "hessian", "hist",
+           "histogram", "hypot", "i16", "i32", "i64", "i8", "inf", "iota", "isfinite", "isinf", "isnan", "jacfwd",
+           "jacrev", "jvp", "le", "lgamma", "log", "log10", "log1p", "log2", "log_softmax", "logsumexp", "loop", "lt",
+           "map", "map2", "map3", "map4", "map5", "matmul", "max", "maximum", "mean", "memory_stats", "min", "minimum",
+           "mod", "mul", "nan", "ne", "neg", "not_", "one_hot", "ones", "ones_like", "or_", "outer", "Parallel",
+           "parallel", "ParrayError", "partition", "pi", "popcount", "pow", "prod", "quot", "random", "reciprocal",
+           "record", "reduce", "reduce_by_index", "reduce_comm", "relu", "replicate", "replicated_iota", "reshape",
+           "reverse", "rotate", "round", "rsqrt", "scan", "scatter", "searchsorted", "segmented_iota",
+           "segmented_reduce", "segmented_scan", "shl", "show", "shr", "sigmoid", "sign", "silu", "sin", "sinh",
+           "SizeMismatch", "sizes", "softmax", "softplus", "sort", "sort_by", "split", "sqrt", "square", "std",
+           "stencil", "stop_gradient", "sub", "sum", "tabulate", "take", "tan", "tanh", "TraceError", "Tracer",
+           "transpose", "tree", "trunc", "TypeMismatch", "u16", "u32", "u64", "u8", "unflatten", "unique", "unzip",
+           "update", "use_backend", "value_and_grad", "var", "vjp", "where", "while_loop", "xor", "zeros",
+           "zeros_like", "zip"]

@@ -124,18 +124,20 @@ def key_of(source: str, entry: str, kind: str = "cpu", depends: Sequence[ModuleT
 
 # --- loading ---------------------------------------------------------------------------------------------------------
 
-def load(source: str, entry: str, *, kind: str = "cpu", depends: Sequence[ModuleType] = ()) -> Any:
+def load(source: str, entry: str, *, kind: str = "cpu", depends: Sequence[ModuleType] = (),
+         keep: bool = True) -> Any:
     """The compiled function ``entry`` of a generated module.
 
     ``source`` decorates its entry points with ``njit`` or ``cfunc`` of ``(signature, cache=True, ...)``, so they are
     compiled when the module is made.  The modules whose functions it compiles in are part of the
-    program: those of parray that it imports, those in ``depends``, and what these import of their package.
+    program: those of parray that it imports, those in ``depends``, and what these import of their package.  ``keep``:
+    whether it may be on disk; what calls functions that only this process has may not.
     """
     source = without_comments(source)
     with _lock:
         key = key_of(source, entry, kind, depends)
         if key not in _loaded:
-            _loaded[key] = _load(source, entry, "k_" + key)
+            _loaded[key] = (_load if keep else _in_memory)(source, entry, "k_" + key)
         return _loaded[key]
 
 

@@ -10,8 +10,8 @@ from typing import Any, Iterable, Sequence
 
 from parray.ir import Lambda, Monoid, Op, Stm, Var, atoms, size_vars
 from parray.pretty import stm_text
-from parray.soacs import (Argsort, Assert, Concat, Cond, Contract, CustomVjp, Index, Iota, Loop, Prim, Replicate,
-                          Overlap, Reshape, Scatter, Screma, Slice, Transpose, Update, While, Windows)
+from parray.soacs import (Argsort, Assert, Concat, Cond, Contract, CustomVjp, Foreign, Index, Iota, Loop, Prim,
+                          Replicate, Overlap, Reshape, Scatter, Screma, Slice, Transpose, Update, While, Windows)
 from parray.types import Type, bool_, i64
 
 _I64 = Type(i64)
@@ -104,6 +104,11 @@ class _Checker:
             case CustomVjp():
                 for l in (op.lam, op.fwd):
                     self.fits(l, [a.type for a in op.args], list(l.result_types), "a function with its own derivative")
+            case Foreign(function=f):
+                for s in op.extents:
+                    self.size(s)
+                for a, d in zip(op.args, f.args, strict=True):
+                    assert (a.type.elem, a.type.rank) == (d.elem, len(d.dims)), f"{f} takes {d}, not {a.type}"
             case Argsort():
                 self.size(op.n)
                 assert all(k.type.shape == (op.n,) for k in op.keys), "keys of one length"

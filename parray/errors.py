@@ -85,5 +85,9 @@ class AssertionFailed(ParrayError, AssertionError):
     """A run-time check of the user's (`pa.assert_`) failed."""
 
 
+class ForeignError(ParrayError, RuntimeError):
+    """A foreign function raised an exception."""
+
+
 class BackendError(ParrayError, RuntimeError):
     """A backend cannot run here, or cannot run this program."""

@@ -6,6 +6,7 @@
               | Par name < Expr: Stm.. with accumulators        only outside other loops' bodies of a Par
               | Serial: Stm..                                    one thread runs it, all wait
               | Tile                                             a register tile of sums of products
+              | Call function                                    foreign code
     Expr    ::= Lit | Ref name | Apply prim Expr.. | Load buf[Expr]
 
 Target-neutral: a `Par` is a range of iterations that do not depend on each other but for the accumulators, which are
@@ -174,6 +175,32 @@ class Tile:
     weight = 20                                # statements that it takes as much time to compile as
 
 
+@dataclass(frozen=True)
+class Place:
+    """An array in contiguous memory, as an argument of foreign code: its first element's index, its shape."""
+    buf: Buf
+    index: Expr
+    shape: tuple[Expr, ...]
+
+
+@dataclass
+class Call:
+    """``name = function(args, sizes)``, or without a name for what fills its arguments.  Where ``code`` is not 0 the
+    function may raise: then it records that failure."""
+    function: Any
+    args: list[Expr | Place]
+    sizes: list[Expr]
+    name: str | None
+    elem: ScalarType
+    code: int = 0
+
+    weight = 5
+
+    @property
+    def places(self) -> list[Place]:
+        return [a for a in self.args if isinstance(a, Place)]
+
+
 @dataclass
 class Acc:
     """A scalar accumulator of a Par: its name, start value and, for merging, the name the other part goes by."""
@@ -207,7 +234,7 @@ class Serial:
     what: str = ""
 
 
-Stm = Let | Assign | Store | Check | For | If | While | Heap | Par | Serial | Tile
+Stm = Let | Assign | Store | Check | For | If | While | Heap | Par | Serial | Tile | Call
 
 
 @dataclass

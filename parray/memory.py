@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Iterator
 
-from parray.kernels import (Apply, Assign, Buf, Check, Expr, For, Heap, If, KernelProgram, Let, Lit, Load, Par, Ref,
-                            Serial, Store, Tile, While, mul)
+from parray.kernels import (Apply, Assign, Buf, Call, Check, Expr, For, Heap, If, KernelProgram, Let, Lit, Load, Par,
+                            Ref, Serial, Store, Tile, While, mul)
 
 Path = tuple[int, ...]                            # statement numbers from the outermost block to a touch
 
@@ -131,6 +131,8 @@ def touched(s: Any) -> Iterator[Buf]:
             yield from _loads(buf.size)
         case Tile():
             yield from (s.x, s.y, s.out)
+        case Call():
+            yield from (p.buf for p in s.places)
 
 
 def _loads(e: Expr) -> Iterator[Buf]:

@@ -9,7 +9,7 @@ products in larger bodies; simplification runs after each because both leave cop
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Sequence
 
 from parray import contractions, fuse, guards, interchange, lockstep
@@ -19,7 +19,7 @@ from parray.interpreter import run
 from parray.ir import Lambda, Stm, Substitution
 from parray.program import Program
 from parray.simplify import simplify
-from parray.soacs import CustomVjp, Prim
+from parray.soacs import CustomVjp, Foreign, Prim
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Pass:
 
 
 class _Settled(Substitution):
-    """stop x  =>  x;    custom f fwd bwd x  =>  f x"""
+    """stop x  =>  x;    custom f fwd bwd x  =>  f x;    foreign f without its derivative"""
 
     def lam(self, lam: Lambda) -> Lambda:
         params = tuple(self.fresh(p) for p in lam.params)
@@ -47,6 +47,8 @@ class _Settled(Substitution):
                 self.env.update(zip(s.op.lam.params, map(self.atom, s.op.args)))
                 stms += self.block(s.op.lam.stms)
                 self.env.update(zip(s.vars, map(self.atom, s.op.lam.results)))
+            elif isinstance(s.op, Foreign):
+                stms.append(self.stm(replace(s, op=replace(s.op, bwd=None))))
             else:
                 stms.append(self.stm(s))
         return stms

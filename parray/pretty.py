@@ -13,7 +13,7 @@ import os
 from typing import Any
 
 from parray.ir import Const, Lambda, Monoid, Op, Stm, Var
-from parray.soacs import Assert, Cond, Contract, Index, Loop, Prim, Scatter, Screma, While
+from parray.soacs import Assert, Cond, Contract, Foreign, Index, Loop, Prim, Scatter, Screma, While
 from parray.types import Type
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -109,6 +109,8 @@ class _Printer:
                 return [f"{op.prim} {self.atom(op.args[0])} to {op.elem}"]
             case Prim():
                 return [" ".join([op.prim, *map(self.atom, op.args)])]
+            case Foreign():
+                return [" ".join(["foreign", op.function.name, *map(self.atom, op.args)])]
             case Index():
                 inside = ", ".join(map(self.atom, op.indices))
                 return [f"index{'' if op.safe else '?'} {self.atom(op.x)}[{inside}]"]

@@ -22,7 +22,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from parray import cache, errors
-from parray.backends import compiler, driver, intrinsics, objects, vecmath, vectors
+from parray.backends import compiler, driver, foreign, intrinsics, objects, vecmath, vectors
 from parray.backends.launches import LINE, Launches, split
 from parray.backends.source import expr
 from parray.errors import ParrayError
@@ -175,7 +175,8 @@ class CpuExecutable:
         _executables.add(self)
         self.launches: Launches = split(program)
         with compiler.tuned():
-            self._kernels = [cache.load(text, "kernel", depends=DEPENDS) for text in self.launches.kernels]
+            self._kernels = [cache.load(text, "kernel", depends=DEPENDS, keep=not foreign.imports(text))
+                             for text in self.launches.kernels]
         self._enter = cache.load(ENTRY, "enter", depends=DEPENDS)
         self._table = np.array(self._linked(), np.int64)
         self._slots = np.array(self.launches.slots or [0], np.int32)

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Sequence
 
+from parray.backends import foreign
 from parray.backends.cuda_host import MAX_BLOCKS, WIDTH, CudaProgram, Kernel, Launch, Param
 from parray.backends.cuda_units import Mentions, Units
 from parray.backends.source import Writer, elem_name, expr, index_text
 from parray.errors import BackendError
-from parray.kernels import (Acc, Apply, Buf, Expr, For, Heap, KernelProgram, Let, Lit, Load, Par, Ref, Serial, Stm,
-                            Store, add, sub)
+from parray.kernels import (Acc, Apply, Buf, Call, Expr, For, Heap, KernelProgram, Let, Lit, Load, Par, Ref, Serial,
+                            Stm, Store, add, sub)
 from parray.lower.values import names
 from parray.types import ScalarType, f16, i64, u8
 
@@ -28,7 +29,7 @@ import math
 from numba import cuda
 
 from parray.backends.cuda_intrinsics import *
-
+{foreign}
 
 '''
 BLOCK = 256                                       # threads of a block
@@ -45,7 +46,12 @@ class KernelWriter(Writer):
         if isinstance(s, Heap):
             raise BackendError("an array whose size is known only inside a parallel operation is not supported by the "
                                "cuda backend")
-        if isinstance(s, Serial):
+        if isinstance(s, Call):
+            foreign.device_source(s.function)                   # raises where there is none
+            args = ", ".join(f"{elem_name(d.elem)}({expr(a)})" for a, d in zip(s.args, s.function.args))  # type: ignore
+            symbol = s.function.symbol.replace("foreign", "device", 1)
+            self.line(f"{s.name} = {elem_name(s.elem)}({symbol}({args}))")
+        elif isinstance(s, Serial):
             self.stms(s.body)
         else:
             super().stm(s)
@@ -92,7 +98,8 @@ class Printer:
                 case stms:
                     unit.launches.append(self.one_thread(stms))
         self.units.drop_unused_lets()
-        source = HEADER.format(name=self.program.name) + "\n\n".join(k.text for k in self.kernels)
+        text = "\n\n".join(k.text for k in self.kernels)
+        source = HEADER.format(name=self.program.name, foreign=foreign.imports(text, "device")) + text
         return CudaProgram(self.program, source, self.kernels, self.units.host, self.slots, self.partials)
 
     # --- kinds of kernels ---

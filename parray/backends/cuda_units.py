@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Iterable
 
 from parray.backends.cuda_host import (Host, HostAlloc, HostFor, HostIf, HostLet, HostRead, HostWhile, Unit)
-from parray.kernels import (Apply, Assign, Buf, Check, Expr, For, Heap, If, KernelProgram, Let, Lit, Load, Par, Ref,
-                            Serial, Stm, Store, While, walk)
+from parray.kernels import (Apply, Assign, Buf, Call, Check, Expr, For, Heap, If, KernelProgram, Let, Lit, Load, Par,
+                            Place, Ref, Serial, Stm, Store, While, walk)
 from parray.types import ScalarType, i64
 
 
@@ -65,6 +65,12 @@ class Mentions:
             case Check(bad=bad):
                 self.checks = True
                 self.expr(bad)
+            case Call(args=args, name=name):
+                for a in args:
+                    if not isinstance(a, Place):                # the printer refuses whole arrays
+                        self.expr(a)
+                if name is not None:
+                    self.bind(name)
             case _:
                 self.compound(s)
 

@@ -13,8 +13,8 @@ import dataclasses
 from typing import Any, Sequence
 
 from parray import kernels as K
-from parray.kernels import (Apply, Assign, Check, Expr, For, Heap, If, Let, Lit, Load, Par, Ref, Serial, Store, While,
-                            walk)
+from parray.kernels import (Apply, Assign, Call, Check, Expr, For, Heap, If, Let, Lit, Load, Par, Place, Ref, Serial,
+                            Store, While, walk)
 
 Poly = dict[tuple[str, ...], int]
 
@@ -94,6 +94,8 @@ class _Shortener:
             case While(test=test, cond=cond, body=body):
                 new = While(self.block([*test, Let("?", cond)]), cond, self.block(body))
                 new.cond = new.test.pop().value
+            case Call(args=args):
+                new = dataclasses.replace(s, args=[a if isinstance(a, Place) else self.expr(a) for a in args])
             case Heap(body=body) | Serial(body=body):
                 new = dataclasses.replace(s, body=self.block(body))
             case Par():

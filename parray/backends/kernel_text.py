@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence
 
-from parray.backends.source import Writer, expr, index_text, literal, storage_name
-from parray.kernels import Acc, Buf, Check, Heap, Let, Par, Ref, Serial, Tile, While, add
-from parray.types import ScalarType
+from parray.backends.source import Writer, elem_name, expr, index_text, literal, storage_name
+from parray.kernels import Acc, Buf, Call, Check, Heap, Let, Par, Place, Ref, Serial, Tile, While, add
+from parray.types import ScalarType, bool_
 
 LANE = 8                                          # elements one thread's merge slot is apart from the next one's
 
@@ -62,6 +62,8 @@ class KernelWriter(Writer):
                 self.line(f"failure = select({expr(bad)}, code{code}, failure)")
             case Tile():
                 self._tile(s)
+            case Call():
+                self._call(s)
             case _:
                 super().stm(s)
 
@@ -89,6 +91,26 @@ class KernelWriter(Writer):
             args = f"{s.out.name}, {index_text(first)}, {a}, {expr(s.add)}"
             self.line(f"vector_store({args})" if s.count is None else f"vector_store_part({args}, {expr(s.count)})")
             self.depth -= wanted is not None
+
+    def _call(self, s: Call) -> None:
+        args = []
+        for a, d in zip(s.args, (*s.function.args, *s.function.results)):
+            if not isinstance(a, Place):
+                args.append(f"{elem_name(d.elem)}({expr(a)})" if d.elem != bool_ else expr(a))
+            elif s.function.address:
+                args.append(f"place({a.buf.name}, {index_text(a.index)})")
+            else:
+                args.append(f"array({a.buf.name}, {index_text(a.index)}, {_tuple(map(index_text, a.shape))})")
+        args += [index_text(n) for n in s.sizes]
+        symbol = s.function.symbol
+        call = f"raising({symbol}, {_tuple(args)})" if s.code else f"{symbol}({', '.join(args)})"
+        bad = f"raised{s.code}"
+        given = ", ".join([*([s.name] if s.name else []), *([bad] if s.code else [])])
+        self.line(f"{given} = {call}" if given else call)
+        if s.name and s.elem != bool_:
+            self.line(f"{s.name} = {elem_name(s.elem)}({s.name})")
+        if s.code:
+            self.line(f"failure = select({bad}, code{s.code}, failure)")
 
     def _par(self, s: Par) -> None:
         v = s.var
@@ -148,6 +170,10 @@ class KernelWriter(Writer):
         for (name, _), q in zip(scalars, slots):
             self.line(f"{name} = {q.name}[0]")
         self.depth -= 1
+
+
+def _tuple(parts: Iterable[str]) -> str:
+    return f"({''.join(f'{p}, ' for p in parts)})"
 
 
 _TOKEN = re.compile(r"(?<![.\w])([a-z]+\d+)((?:_n|_lo|_k)?)\b")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Sequence
 
-from parray.backends import driver
+from parray.backends import driver, foreign
 from parray.backends.indices import shorten
 from parray.backends.kernel_text import KernelWriter, Merge, Publish, canonical
 from parray.backends.names import Names, expressions, refs
@@ -71,7 +71,7 @@ class Launches:
     def listing_text(self) -> str:
         """The calls in order, and every kernel's source."""
         calls = "\n".join(f"#   kernel {c.kernel:<3} {c.what}" for c in self.listing)
-        body = "\n\n".join(f"# kernel {k}\n{text[len(HEADER) - len(HEADER.splitlines()[-1]) - 1:]}"
+        body = "\n\n".join(f"# kernel {k}\n{text[text.index('def kernel'):]}"
                            for k, text in enumerate(self.kernels))
         return f"# calls in order:\n{calls}\n\n{body}"
 
@@ -303,7 +303,8 @@ class Splitter:
         if names.codes:
             w.line("if failure != 0:")
             w.line(f"    put(frame, slots, {param(driver.FAILURE)}, failure)")
-        self._call(HEADER + canonical("\n".join(w.lines)) + "\n", slots, what)
+        text = canonical("\n".join(w.lines)) + "\n"
+        self._call(HEADER.replace("\n\n\n", f"\n{foreign.imports(text)}\n\n", 1) + text, slots, what)
 
     def _merge_slot(self, elem: ScalarType) -> Buf:
         buf = Buf(f"q{self.merges}", elem, "temp", Ref("threads"))

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, Sequence
 
 from parray.backends.kernel_text import Merge, Publish
-from parray.kernels import (ZERO, Apply, Assign, Buf, Check, Expr, For, Heap, If, Let, Lit, Load, Par, Ref, Serial,
-                            Store, Tile, While, walk)
+from parray.kernels import (ZERO, Apply, Assign, Buf, Call, Check, Expr, For, Heap, If, Let, Lit, Load, Par, Place,
+                            Ref, Serial, Store, Tile, While, walk)
 from parray.memory import touched
 from parray.types import ScalarType
 
@@ -41,6 +41,10 @@ def expressions(s: Any) -> Iterator[Expr]:
             yield from (n for _, n in s.loops)
             yield from (*s.x_first, s.x_step, s.y_first, s.y_step, *s.out_first, s.add)
             yield from (e for e in (*s.wanted, s.count) if e is not None)
+        case Call():
+            yield from s.sizes
+            for a in s.args:
+                yield from (a.index, *a.shape) if isinstance(a, Place) else (a,)
 
 
 @dataclass
@@ -73,7 +77,10 @@ class Names:
                     names.private.add(buf.name)
                 case Tile(loops=loops):
                     names.private.update(var for var, _ in loops)
-                case Check(code=code):
+                case Call(name=str(name), elem=elem):
+                    names.defs[name] = elem
+            match s:
+                case Check(code=code) | Call(code=code) if code:
                     names.codes[f"code{code}"] = code
         for s in stms:                                          # what ran elsewhere left these
             if isinstance(s, Merge):

@@ -1,9 +1,10 @@
 """Lowering: graph -> kernel code.
 
 Reading order: `values` (what a variable is while lowering), `core` (blocks, scalars, buffers, in-place decisions),
-then one file for each family of operations: `arrays`, `soacs` (Screma, Scatter), `control`, `contract`, `sort`.
+then one file for each family of operations: `arrays`, `soacs` (Screma, Scatter), `control`, `contract`, `sort`,
+`foreign`.
 """
-from parray.lower import arrays, contract, control, soacs, sort
+from parray.lower import arrays, contract, control, foreign, soacs, sort
 from parray.lower.core import Lowering, lower
 
-__all__ = ["Lowering", "arrays", "contract", "control", "lower", "soacs", "sort"]
+__all__ = ["Lowering", "arrays", "contract", "control", "foreign", "lower", "soacs", "sort"]
