@@ -2,6 +2,9 @@
 """
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -232,3 +235,32 @@ def test_large_sums_keep_their_digits() -> None:
         assert abs(running(tenth)[-1] - 100000) < 1
         ones = running(np.ones((1 << 24) + 4096, np.float32))
         assert ones[-1] == (1 << 24) + 4096
+
+
+FORKED = """
+import os, threading
+import numpy as np
+import parray as pa
+f = pa.parallel(lambda x: pa.map(pa.exp, x).sum())
+x = np.linspace(0, 1, 2_000_000)
+want = f(x)                                             # on two threads, which a fork does not copy
+
+def child():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if f(x) == want else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+child()
+busy = threading.Thread(target=lambda: [f(x) for _ in range(20)])
+busy.start()
+for _ in range(5):                                      # while another thread's call holds the team
+    child()
+busy.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_makes_threads_of_its_own() -> None:
+    environment = os.environ | {"PARRAY_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", FORKED], env=environment, check=True, timeout=300)

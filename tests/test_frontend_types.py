@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import parray as pa
-from parray import parallel
+from parray import f64, parallel
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 OPERATORS = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "eq", "and_", "lshift"]
@@ -230,3 +230,26 @@ def test_prelude(backend: str) -> None:
 def test_slopes_at_zero(f: Any, slope: float) -> None:
     """Where a formula has a corner, the function may have none."""
     assert pa.grad(lambda x: f(x))(0.0) == slope
+
+
+class Pair(NamedTuple):
+    """A named tuple for annotations."""
+    a: Any
+    b: Any
+
+
+@pytest.mark.parametrize("annotation, value, words", [
+    (f64["n"], [1.0, 2.0], r"x is a list of 2, .*np.array makes an array of it"),
+    (f64, None, "x is None, the annotation says f64"),
+    (Pair, np.ones(3), "x is an array or a number, the annotation says Pair"),
+    (Pair, (1.0, 2.0), "x is a tuple of 2, the annotation says Pair"),
+    (tuple[f64["n"], f64], (np.ones(2),), "x is a tuple of 1"),
+    (tuple[f64["n"], Pair], (np.ones(2), 3.0), r"x\[1\] is an array or a number, the annotation says Pair"),
+])
+def test_an_argument_of_another_structure(annotation: Any, value: Any, words: str) -> None:
+    def f(x: Any) -> Any:
+        return x
+    f.__annotations__["x"] = annotation
+    with pytest.raises(pa.TypeMismatch, match=words) as e:
+        parallel(f)(value)
+    assert "test_frontend_types.py" in str(e.value)

@@ -71,13 +71,10 @@ class Run:
 
     def save(self, path: Path) -> None:
         """Write the checkpoint."""
-        groups = {name: dict(_named(getattr(self.at, name))) for name in GROUPS}
+        groups = {name: {f"{k:04}": np.asarray(x) for k, x in enumerate(tree.leaves(getattr(self.at, name)))}
+                  for name in GROUPS}
         checkpoint.save(path, groups, {"config": asdict(self.config), "loader": self.at.place,
                                        "losses": self.losses[:self.at.step]})
-
-
-def _named(values: Any) -> list[tuple[str, Any]]:
-    return [(f"{k:04}", np.asarray(x)) for k, x in enumerate(tree.leaves(values))]
 
 
 def new_run(config: Config, classes: int) -> Run:

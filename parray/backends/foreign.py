@@ -82,12 +82,9 @@ def emulated(name: str) -> Any:
 
 
 def on_device(f: Function) -> Any:
-    """What kernels of numba.cuda call."""
-    source = device_source(f)
-    if f.device is not None and hasattr(f.device, "py_func"):
-        return f.device
+    """What kernels of numba.cuda call; inlined, since numba compiles a device function by itself only for a card."""
     from numba import cuda
-    return cuda.jit(device=True)(source)
+    return cuda.jit(device=True, inline="always")(device_source(f))
 
 
 # --- the CPU ---------------------------------------------------------------------------------------------------------

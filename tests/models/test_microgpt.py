@@ -3,6 +3,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +260,34 @@ def test_an_interrupted_write_leaves_the_old_file_whole(tmp_path: Path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         checkpoint.write_atomically(path, b"new")
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+WRITER = """
+import sys
+import numpy as np
+from models import checkpoint
+step = 0
+while True:
+    checkpoint.save(sys.argv[1], {"params": {"w": np.full(1_000_000, step)}}, {"step": step})
+    print(step, flush=True)
+    step += 1
+"""
+
+
+def test_a_kill_in_the_middle_of_a_checkpoint_leaves_a_whole_one(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    path = tmp_path / "checkpoint.safetensors"
+    for delay in (0.0, 0.003, 0.007, 0.011):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True,
+                                  cwd=Path(__file__).parents[2])
+        assert writer.stdout is not None
+        while int(writer.stdout.readline()) < 1:
+            pass
+        time.sleep(delay)                               # somewhere in the one after it
+        writer.kill()
+        writer.communicate()
+        groups, metadata = checkpoint.load(path)
+        assert metadata["step"] >= 1 and (groups["params"]["w"] == metadata["step"]).all()
 
 
 @pytest.fixture
