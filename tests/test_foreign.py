@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import parray as pa
@@ -161,6 +161,7 @@ SECOND = pa.grad(lambda x: pa.grad(lambda x: Logit(x).sum())(x).sum())
 
 
 @both
+@settings(deadline=None)
 @given(st.lists(st.floats(0.05, 0.95), min_size=1, max_size=5))
 def test_both_modes_on_scalars(backend: str, values: list[float]) -> None:
     x = np.array(values)
@@ -240,6 +241,9 @@ def test_declarations_that_make_no_sense() -> None:
         pa.foreign(lambda x, out: x, (f64["n"],), f64["n"])
     with pytest.raises(TypeMismatch, match="declared to return"):
         pa.foreign(lambda x: (x, x), (f64,), f64)
+    for elem, f in ((i64, lambda x: x / 2), (pa.bool_, lambda x: x)):
+        with pytest.raises(TypeMismatch, match="declared to return"):
+            pa.foreign(f, (i64,), elem)
     with pytest.raises(TypeMismatch, match="is needed, not 'sin'"):
         pa.foreign("sin", (f64,), f64)
 

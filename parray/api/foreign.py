@@ -121,7 +121,9 @@ def _check_returned(f: Function, returned: Any) -> None:
     if not f.returns and returned != types.none:
         raise _error(f"{f.name} fills its results, which come after its arguments, and returns nothing; this one "
                      f"returns {returned}")
-    if f.returns and not isinstance(returned, (types.Number, types.Boolean)):
+    rank = {"b": 0, "i": 1, "u": 1, "f": 2}
+    kinds = (types.Boolean, types.Integer, types.Float)
+    if f.returns and not any(isinstance(returned, t) for t in kinds[:rank[f.results[0].elem.kind] + 1]):
         raise _error(f"{f.name} is declared to return {f.results[0].elem} and returns {returned}")
 
 
