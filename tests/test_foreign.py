@@ -264,6 +264,23 @@ def test_calls_that_do_not_fit() -> None:
 
 # --- the compiler ----------------------------------------------------------------------------------------------------
 
+@both
+def test_a_cotangent_of_another_size(backend: str) -> None:
+    wrong = pa.foreign(row_sums, (f64["n", "k"], f64["n"]), f64["n"], name="wrong",
+                       vjp=lambda a, b, out, bar: (a, pa.concat(bar, bar)))
+    with pa.use_backend(backend), pytest.raises(SizeMismatch, match="the vjp of wrong gives for argument 2"):
+        pa.grad(lambda a, b: wrong(a, b).sum(), 1)(np.ones((2, 3)), np.ones(2))
+
+
+def test_truth_values_on_emulated_threads() -> None:
+    either = pa.foreign(lambda a, b: a or b, (pa.bool_, pa.bool_), pa.bool_, name="either")
+    a, b = np.array([True, False, False]), np.array([False, True, False])
+    traced, program = printed(lambda a, b: either(a, b), a, b)
+    device, limits = simt.Simt(), cuda_host.Limits(blocks=3, grid=2, lanes=8)
+    got, = cuda_host.Runner(program, device, limits)(traced.bind([a, b]), [a, b])
+    assert np.array_equal(got, a | b)
+
+
 def test_it_is_pure() -> None:
     lam = parallel(lambda x: (Logit(x) + Logit(x)).sum()).program(np.ones(4)).lam
     for _, stage in stages(lam, checked=True):

@@ -5,6 +5,7 @@ with their own notion of which variables are active so far.  Booleans never are.
 """
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Callable, Iterable, Sequence
 
 from parray.ir import Lambda, Monoid, Op, Var, atoms, free_vars
@@ -13,12 +14,12 @@ from parray.soacs import Argsort, Assert, Cond, Index, Iota, Loop, Prim, Scatter
 Active = Callable[[Any], bool]
 
 
-class Activity:
+class Activity(ABC):
     """What both engines offer to the operations' rules about activity."""
 
+    @abstractmethod
     def is_active(self, a: Any) -> bool:
         """Whether an atom is active."""
-        raise NotImplementedError
 
     def through(self, lam: Lambda, params: Sequence[bool] = ()) -> tuple[bool, ...]:
         """Activity of a lambda's results."""

@@ -32,8 +32,8 @@ def _unwrap(f: Any) -> Any:
     return f.f if isinstance(f, Parallel) and not f._annotations else f
 
 
-def _lambda(f: Callable[..., Any], leaves: Sequence[Tracer], structures: Sequence[Tree], what: str,
-            regular: bool = False) -> tuple[Lambda, Tree]:
+def lambda_of(f: Callable[..., Any], leaves: Sequence[Tracer], structures: Sequence[Tree], what: str,
+              regular: bool = False) -> tuple[Lambda, Tree]:
     """``f`` on values of these structures, as a lambda on their leaves; ``regular``: it may not find out sizes."""
     params = tuple(Var(x.type, "x") for x in leaves)
     with context.inner(params, context.always) as s:
@@ -48,6 +48,13 @@ def _lambda(f: Callable[..., Any], leaves: Sequence[Tracer], structures: Sequenc
     context.settle()
     lam = simplify(Lambda(params, tuple(s.stms), tuple(results)), keep_branches=True)
     return convolutions(lam), out
+
+
+def of_shape(bar: Tracer, t: Type, what: str) -> Tracer:
+    """A cotangent, which ``what`` gave, with the sizes of its primal; that they are equal is checked."""
+    for d, (given, size) in enumerate(zip(bar.atom.type.shape, t.shape)):
+        context.unify(given, size, f"dimension {d} of {what}")
+    return Tracer(context.fit(bar.atom, t.shape))
 
 
 def _leaves(values: Sequence[Any], what: str) -> tuple[list[Tracer], list[Tree]]:
@@ -74,7 +81,7 @@ class _Vjp:
     def __init__(self, f: Callable[..., Any], values: Sequence[Any], what: str, floats: bool = False):
         self.what = what
         self.leaves, self.structures = _leaves(values, what)
-        lam, self.out = _lambda(f, self.leaves, self.structures, what)
+        lam, self.out = lambda_of(f, self.leaves, self.structures, what)
         self.atoms = [x.atom for x in self.leaves]
         floats = floats and bool(lam.results) and lam.results[0].type.elem.is_float
         self.wrt = [k for k, a in enumerate(self.atoms)
@@ -126,7 +133,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
         found.append(structure)
     if found != structures:
         raise TypeMismatch(f"the tangents are {found}, the arguments {structures}", builder.here())
-    lam, out = _lambda(f, leaves, structures, "pa.jvp")
+    lam, out = lambda_of(f, leaves, structures, "pa.jvp")
     atoms = [x.atom for x in leaves]
     given = [None if a.type.elem == bool_ else to_type(t, a.type, "a tangent") for t, a in zip(columns, atoms)]
     results, dots = ad.jvp(lam, atoms, given)
@@ -277,15 +284,23 @@ def custom_vjp(f: Callable[..., Any], fwd: Callable[..., Any], bwd: Callable[...
     def custom(*args: Any) -> Any:
         what = "pa.custom_vjp"
         leaves, structures = _leaves(args, what)
-        lam, out = _lambda(f, leaves, structures, what, True)
-        fwd_lam, both = _lambda(fwd, leaves, structures, what, True)
+        lam, out = lambda_of(f, leaves, structures, what, True)
+        fwd_lam, both = lambda_of(fwd, leaves, structures, what, True)
         if both.kind != "tuple" or len(both.children) != 2 or both.children[0] != out:
             raise TypeMismatch(f"{what}: fwd gives (result, residuals) with a result like f's, not {both}",
                                builder.here())
         count = out.size
         given = [Tracer(Var(t)) for t in (*fwd_lam.result_types[count:], *lam.result_types)]
-        bwd_lam, bars = _lambda(bwd, given, [both.children[1], out], what, True)
-        wanted = [t.type for t in leaves]
+        wanted = [x.atom.type for x in leaves]
+
+        def sized(*values: Any) -> Any:
+            given, structure = tree.flatten(call(bwd, *values))
+            bars = [lift(x, f"{what}: bwd") for x in given]
+            if [x.atom.type.rank for x in bars] == [t.rank for t in wanted]:            # else see below
+                bars = [of_shape(x, t, f"the cotangent of argument {k + 1} that bwd gives to {what}")
+                        for k, (x, t) in enumerate(zip(bars, wanted))]
+            return tree.unflatten(structure, bars)
+        bwd_lam, bars = lambda_of(sized, given, [both.children[1], out], what, True)
         if bars != tree.structure(args) or [t.elem for t in bwd_lam.result_types] != [t.elem for t in wanted] or \
                 [t.rank for t in bwd_lam.result_types] != [t.rank for t in wanted]:
             raise TypeMismatch(f"{what}: bwd gives one cotangent for each argument, {tree.structure(args)} of "

@@ -2,13 +2,10 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any, Callable, Sequence
 
-import numpy as np
-
 from parray import builder, tree
-from parray.api.differentiate import _lambda
+from parray.api.differentiate import lambda_of, of_shape
 from parray.errors import TypeMismatch
 from parray.ir import Atom, Const, Lambda, Var
 from parray.soacs import Foreign
@@ -68,8 +65,8 @@ def foreign(function: Any, args: Sequence[Any], result: Any, *, vjp: Callable[..
         outs = [Tracer(v) for v in _emit(f, atoms, extents, vjp)]
         return tuple(outs) if several else outs[0]
     call.__name__ = call.__qualname__ = shown
-    call.__doc__ = f"The foreign function {shown}."
-    return functools.update_wrapper(call, function, ("__doc__",), ()) if getattr(function, "__doc__", None) else call
+    call.__doc__ = getattr(function, "__doc__", None) or f"The foreign function {shown}."
+    return call
 
 
 def _error(message: str) -> TypeMismatch:
@@ -92,28 +89,25 @@ def _resolved(function: Any, shown: str, taken: tuple[Declared, ...], given: tup
     from parray.backends import foreign as backend
     address = _address(function)
     if address is not None:
-        f = Function(shown, taken, given, _unset, None, address, cuda, names)
-        return _with_call(f, backend.c_function(f))
+        return Function(shown, taken, given, None, address, cuda, names)
     if not callable(function):
         raise _error(f"a Python function, one of numba's, or a C function of ctypes or cffi is needed, not "
                      f"{function!r}")
     from numba import njit
     from numba.core.dispatcher import Dispatcher
     from numba.core.errors import NumbaError
-    device = None
     if type(function).__module__.startswith("numba.cuda"):
-        function, device = function.py_func, function
-    compiled = function if isinstance(function, Dispatcher) else njit(nogil=True)(function)
-    f = Function(shown, taken, given, _unset, compiled, 0, cuda or device, names)
+        function, cuda = function.py_func, cuda or function
+    compiled: Any = function if isinstance(function, Dispatcher) else njit(nogil=True)(function)
+    f = Function(shown, taken, given, compiled, 0, cuda, names)
     types = backend.signature(f)
     try:
         compiled.compile(types)
     except NumbaError as error:
         raise _error(f"numba cannot compile {shown} for {', '.join(map(str, types))}: {error}") from None
-    overload: Any = compiled.overloads.get(types)
-    if overload is not None:
-        _check_returned(f, overload.signature.return_type)
-    return _with_call(f, compiled)
+    if types in compiled.overloads:
+        _check_returned(f, compiled.overloads[types].signature.return_type)
+    return f
 
 
 def _check_returned(f: Function, returned: Any) -> None:
@@ -125,19 +119,6 @@ def _check_returned(f: Function, returned: Any) -> None:
     kinds = (types.Boolean, types.Integer, types.Float)
     if f.returns and not any(isinstance(returned, t) for t in kinds[:rank[f.results[0].elem.kind] + 1]):
         raise _error(f"{f.name} is declared to return {f.results[0].elem} and returns {returned}")
-
-
-def _unset(*values: Any) -> Any:
-    raise AssertionError("a foreign function that is being declared")
-
-
-def _with_call(f: Function, call: Any) -> Function:
-    """The function, called by the interpreter with what the compiled program would call it with."""
-    def at_address(*values: Any) -> Any:
-        return call(*[v.ctypes.data if isinstance(v, np.ndarray) else v.item() if isinstance(v, np.generic) else v
-                      for v in values])
-    object.__setattr__(f, "call", at_address if f.address else call)
-    return f
 
 
 def _address(function: Any) -> int | None:
@@ -192,19 +173,18 @@ def _backward(f: Function, atoms: Sequence[Atom], extents: tuple[Any, ...], vjp:
         if len(bars) != len(wanted):
             raise TypeMismatch(f"the vjp of {f.name} gives {len(bars)} cotangents for {len(wanted)} arguments",
                                builder.here())
-        return tuple(_bar(bar, k) for k, bar in enumerate(bars))
+        return tuple(one(bar, k) for k, bar in enumerate(bars))
 
-    def _bar(bar: Any, k: int) -> Tracer:
-        t = wanted[k]
-        if bar is None or not t.elem.is_float:
-            if bar is None and t.elem.is_float:
-                raise TypeMismatch(f"the vjp of {f.name} gives None for argument {k + 1}, a float: zeros say that its "
-                                   "derivative is 0", builder.here())
+    def one(bar: Any, k: int) -> Tracer:
+        t, what = wanted[k], f"the vjp of {f.name}"
+        if not t.elem.is_float:                                 # what it says of those is not asked
             return Tracer(Const(0, t.elem))
-        x = lift(bar, f"the vjp of {f.name}")
-        if x.atom.type.rank != t.rank or not x.dtype.is_float:
-            raise TypeMismatch(f"the vjp of {f.name} gives {x.atom.type} for argument {k + 1}, which is {t}",
+        if bar is None:
+            raise TypeMismatch(f"{what} gives None for argument {k + 1}, a float: zeros say that its derivative is 0",
                                builder.here())
-        return Tracer(context.fit(convert(x.atom, t.elem), t.shape))
-    lam, _ = _lambda(whole, leaves, [tree.structure(x) for x in leaves], f"the vjp of {f.name}", False)
+        x = lift(bar, what)
+        if x.atom.type.rank != t.rank or not x.dtype.is_float:
+            raise TypeMismatch(f"{what} gives {x.atom.type} for argument {k + 1}, which is {t}", builder.here())
+        return of_shape(Tracer(convert(x.atom, t.elem)), t, f"what {what} gives for argument {k + 1}")
+    lam, _ = lambda_of(whole, leaves, [tree.structure(x) for x in leaves], f"the vjp of {f.name}")
     return lam

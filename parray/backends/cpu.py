@@ -175,7 +175,7 @@ class CpuExecutable:
         _executables.add(self)
         self.launches: Launches = split(program)
         with compiler.tuned():
-            self._kernels = [cache.load(text, "kernel", depends=DEPENDS, keep=not foreign.imports(text))
+            self._kernels = [cache.load(text, "kernel", depends=DEPENDS, keep=not foreign.used(text))
                              for text in self.launches.kernels]
         self._enter = cache.load(ENTRY, "enter", depends=DEPENDS)
         self._table = np.array(self._linked(), np.int64)

@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterable, Sequence
 from parray.backends import foreign
 from parray.backends.cuda_host import MAX_BLOCKS, WIDTH, CudaProgram, Kernel, Launch, Param
 from parray.backends.cuda_units import Mentions, Units
-from parray.backends.source import Writer, elem_name, expr, index_text
+from parray.backends.source import Writer, elem_name, expr, index_text, typed
 from parray.errors import BackendError
 from parray.kernels import (Acc, Apply, Buf, Call, Expr, For, Heap, KernelProgram, Let, Lit, Load, Par, Ref, Serial,
                             Stm, Store, add, sub)
@@ -48,9 +48,9 @@ class KernelWriter(Writer):
                                "cuda backend")
         if isinstance(s, Call):
             foreign.device_source(s.function)                   # raises where there is none
-            args = ", ".join(f"{elem_name(d.elem)}({expr(a)})" for a, d in zip(s.args, s.function.args))  # type: ignore
+            args = ", ".join(typed(expr(a), d.elem) for a, d in zip(s.args, s.function.args))      # type: ignore
             symbol = s.function.symbol.replace("foreign", "device", 1)
-            self.line(f"{s.name} = {elem_name(s.elem)}({symbol}({args}))")
+            self.line(f"{s.name} = {typed(f'{symbol}({args})', s.elem)}")
         elif isinstance(s, Serial):
             self.stms(s.body)
         else:

@@ -3,11 +3,10 @@
 A kernel's source names a function by the symbol it has in this process (`parray.soacs.foreign`), so such kernels are
 compiled in memory and never kept on disk.  On the CPU a function of numba's is linked into the kernel, where LLVM may
 inline it, and is called by `raising`, which turns an exception into a flag; a C function is called at its address.
-On CUDA it is a device function, called like any other.
+On CUDA its Python source is part of the kernel.
 """
 from __future__ import annotations
 
-import ctypes
 import re
 from typing import Any
 
@@ -21,14 +20,15 @@ from parray.errors import BackendError
 from parray.soacs.foreign import FUNCTIONS, Declared, Function
 from parray.types import bool_
 
-_ctypes = {"i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
-           "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
-           "f32": ctypes.c_float, "f64": ctypes.c_double, "bool": ctypes.c_bool}
+
+def used(text: str, kind: str = "foreign") -> list[str]:
+    """The names of foreign functions in generated source."""
+    return sorted(set(re.findall(rf"\b{kind}_\d+_\w+", text)))
 
 
 def imports(text: str, kind: str = "foreign") -> str:
     """The line that kernels which call foreign functions need."""
-    names = sorted(set(re.findall(rf"\b{kind}_\d+_\w+", text)))
+    names = used(text, kind)
     helpers = ["array", "place", "raising"] if kind == "foreign" else []
     return f"from parray.backends.foreign import {', '.join(helpers + names)}\n" if names else ""
 
@@ -44,22 +44,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name.startswith("device_"):
         return on_device(function)
-    return c_function(function) if function.address else function.python
-
-
-# --- C ---------------------------------------------------------------------------------------------------------------
-
-def c_type(d: Declared) -> Any:
-    """How a C function takes or returns it."""
-    return ctypes.c_void_p if d.dims else _ctypes[d.elem.name]
-
-
-def c_function(f: Function) -> Any:
-    """The C function, with the types declared for it."""
-    taken = [*f.args, *(() if f.returns else f.results)]
-    kind = ctypes.CFUNCTYPE(c_type(f.results[0]) if f.returns else None,
-                            *map(c_type, taken), *[ctypes.c_int64] * len(f.names))
-    return kind(f.address)
+    return function.in_c if function.address else function.python
 
 
 # --- CUDA ------------------------------------------------------------------------------------------------------------
@@ -97,7 +82,7 @@ def numba_type(d: Declared) -> Any:
 
 def signature(f: Function) -> tuple[Any, ...]:
     """The argument types of a function of numba's."""
-    return tuple(map(numba_type, (*f.args, *(() if f.returns else f.results))))
+    return tuple(map(numba_type, f.parameters))
 
 
 @intrinsic

@@ -5,9 +5,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Iterable, Sequence
 
-from parray.backends.source import Writer, elem_name, expr, index_text, literal, storage_name
+from parray.backends.source import Writer, expr, index_text, literal, storage_name, typed
 from parray.kernels import Acc, Buf, Call, Check, Heap, Let, Par, Place, Ref, Serial, Tile, While, add
-from parray.types import ScalarType, bool_
+from parray.types import ScalarType
 
 LANE = 8                                          # elements one thread's merge slot is apart from the next one's
 
@@ -94,9 +94,9 @@ class KernelWriter(Writer):
 
     def _call(self, s: Call) -> None:
         args = []
-        for a, d in zip(s.args, (*s.function.args, *s.function.results)):
+        for a, d in zip(s.args, s.function.parameters):
             if not isinstance(a, Place):
-                args.append(f"{elem_name(d.elem)}({expr(a)})" if d.elem != bool_ else expr(a))
+                args.append(typed(expr(a), d.elem))
             elif s.function.address:
                 args.append(f"place({a.buf.name}, {index_text(a.index)})")
             else:
@@ -107,8 +107,8 @@ class KernelWriter(Writer):
         bad = f"raised{s.code}"
         given = ", ".join([*([s.name] if s.name else []), *([bad] if s.code else [])])
         self.line(f"{given} = {call}" if given else call)
-        if s.name and s.elem != bool_:
-            self.line(f"{s.name} = {elem_name(s.elem)}({s.name})")
+        if s.name and not s.elem.is_bool:
+            self.line(f"{s.name} = {typed(s.name, s.elem)}")
         if s.code:
             self.line(f"failure = select({bad}, code{s.code}, failure)")
 

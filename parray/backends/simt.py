@@ -8,7 +8,6 @@ Fresh memory holds garbage.  ``Simt`` is a `cuda_host.Device`; the tests compare
 from __future__ import annotations
 
 import ast
-import re
 from types import SimpleNamespace
 from typing import Any, Callable, Iterator, Sequence
 
@@ -134,7 +133,7 @@ class Simt:
         tree = _Barriers().visit(ast.parse(kernel.text))
         tree.body[0].body += ast.parse("if False:\n    yield 0").body
         scope = dict(self.namespace)
-        scope |= {name: foreign.emulated(name) for name in set(re.findall(r"\bdevice_\d+_\w+", kernel.text))}
+        scope |= {name: foreign.emulated(name) for name in foreign.used(kernel.text, "device")}
         exec(compile(ast.fix_missing_locations(tree), f"<{kernel.name}>", "exec"), scope)
         return scope[kernel.name]                                       # type: ignore[no-any-return]
 

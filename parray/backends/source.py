@@ -33,6 +33,11 @@ def scalar_name(t: ScalarType) -> str:
     return "f32" if t == f16 else elem_name(t)
 
 
+def typed(text: str, t: ScalarType) -> str:
+    """A number of any type as one of type ``t``; truth values are what they are."""
+    return text if t.is_bool else f"{t.name}({text})"
+
+
 def storage_name(t: ScalarType) -> str:
     """The type of an element in memory."""
     return "half" if t == f16 else elem_name(t)

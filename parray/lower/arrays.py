@@ -112,10 +112,7 @@ def _reshape(op: Reshape, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
             return x.fn(tuple(out))                             # type: ignore[no-any-return]
         if len(old) == 1 or op.x.type.rank:
             return [Lazy(x.elem, shape, at, x.constant)]
-    if not x.contiguous:
-        arr = lw.target(op.x.type, None)
-        lw.copy(Dest(arr), x)
-        x = arr
+    x = lw.contiguous(x, op.x.type)
     return [Arr(x.buf, x.offset, shape, row_major(shape))]
 
 
@@ -162,8 +159,7 @@ def _assert(op: Assert, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
     ok = lw.scalar(op.cond)
     on_entry = lw.expand(ok) if op.guard else None
     if on_entry is not None:
-        lw.failures.append(K.Failure(op.message, op.error, lw.loc))
-        lw.guards.append((on_entry, len(lw.failures)))
+        lw.guards.append((on_entry, lw.failure(op.message, op.error)))
         return []
     assert not op.guard, "a guard depends on what is known on entry"
     lw.fail(Apply("not", (ok,), bool_), op.message, op.error)

@@ -139,8 +139,12 @@ class Lowering:
         return tuple(self.size(s) for s in t.shape)
 
     def fail(self, bad: Expr, message: str, error: str) -> None:
+        self.emit(Check(bad, self.failure(message, error)))
+
+    def failure(self, message: str, error: str) -> int:
+        """The code of a failure that the statement being lowered may end in."""
         self.failures.append(K.Failure(message, error, self.loc))
-        self.emit(Check(bad, len(self.failures)))
+        return len(self.failures)
 
     # --- memory ---
 
@@ -209,6 +213,14 @@ class Lowering:
         arr = self.alloc(t)
         self.copy(Dest(arr), v)
         return arr
+
+    def contiguous(self, arr: Arr, t: Type) -> Arr:
+        """The array in one run of memory: itself, or a copy."""
+        if arr.contiguous:
+            return arr
+        copy = self.alloc(t)
+        self.copy(Dest(copy), arr)
+        return copy
 
     def bind(self, params: Sequence[Var], vals: Sequence[Val]) -> None:
         self.env.update(zip(params, vals, strict=True))

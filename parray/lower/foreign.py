@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from parray import kernels as K
 from parray.ir import Atom, Stm
 from parray.kernels import Call, Expr, Place, Ref
 from parray.lower.core import Lowering, lower_op
@@ -25,10 +24,7 @@ def _foreign(op: Foreign, lw: Lowering, stm: Stm, dests: Sequence[Dest | None]) 
     outs = [] if f.returns else [_target(lw, v.type, d) for v, d in zip(stm.vars, dests)]
     args += [Place(a.buf, a.offset, a.shape) for a in outs]
     sizes = [lw.size(s) for s in op.extents] if f.address else []
-    code = 0
-    if op.fails():
-        lw.failures.append(K.Failure(f"{f.name} raised an exception", "ForeignError", lw.loc))
-        code = len(lw.failures)
+    code = lw.failure(f"{f.name} raised an exception", "ForeignError") if op.fails() else 0
     name = lw.fresh("v") if f.returns else None
     lw.emit(Call(f, args, sizes, name, f.results[0].elem, code))
     return [Ref(name, f.results[0].elem)] if name is not None else outs
@@ -37,11 +33,7 @@ def _foreign(op: Foreign, lw: Lowering, stm: Stm, dests: Sequence[Dest | None]) 
 def _argument(lw: Lowering, a: Atom) -> Expr | Place:
     if a.type.is_scalar:
         return lw.scalar(a)
-    arr = lw.materialise(lw.val(a), a.type)
-    if not arr.contiguous:
-        copy = lw.alloc(a.type)
-        lw.copy(Dest(copy), arr)
-        arr = copy
+    arr = lw.contiguous(lw.materialise(lw.val(a), a.type), a.type)
     return Place(arr.buf, arr.offset, arr.shape)
 
 

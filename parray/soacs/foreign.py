@@ -8,10 +8,12 @@ once everything is differentiated it is gone (`parray.pipeline`).
 """
 from __future__ import annotations
 
+import ctypes
 import itertools
 import weakref
 from dataclasses import dataclass, field
-from typing import Any, Callable, Sequence
+from functools import cached_property
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -31,9 +33,18 @@ class Declared:
     dims: tuple[str | int, ...] = ()
 
 
+_C_TYPES = {"i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
+            "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
+            "f32": ctypes.c_float, "f64": ctypes.c_double, "bool": ctypes.c_bool}
+
+
+def _c_type(d: Declared) -> Any:
+    return ctypes.c_void_p if d.dims else _C_TYPES[d.elem.name]
+
+
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A foreign function.  ``call(*arguments, *memory of array results)`` runs it on NumPy values.
+    """A foreign function.
 
     ``python``: what numba compiles for the CPU; ``address``: that of a C function, which also gets the sizes named in
     ``names``; ``device``: what numba.cuda compiles.  ``symbol`` is its name in generated source.
@@ -41,7 +52,6 @@ class Function:
     name: str
     args: tuple[Declared, ...]
     results: tuple[Declared, ...]
-    call: Callable[..., Any]
     python: Any = None
     address: int = 0
     device: Any = None
@@ -53,6 +63,20 @@ class Function:
         object.__setattr__(self, "symbol", f"foreign_{next(_numbers)}_{tail}")
         FUNCTIONS[self.symbol] = self
 
+    def __call__(self, *values: Any) -> Any:
+        """What it returns for NumPy values: arguments, memory of array results and, in C, sizes."""
+        if not self.address:
+            return self.python(*values)
+        return self.in_c(*(v.ctypes.data if isinstance(v, np.ndarray) else v.item() if isinstance(v, np.generic) else v
+                           for v in values))
+
+    @cached_property
+    def in_c(self) -> Any:
+        """The C function with the types declared for it, as ctypes and numba call it."""
+        kind = ctypes.CFUNCTYPE(_c_type(self.results[0]) if self.returns else None, *map(_c_type, self.parameters),
+                                *[ctypes.c_int64] * len(self.names))
+        return kind(self.address)
+
     def __repr__(self) -> str:
         return self.name
 
@@ -60,6 +84,11 @@ class Function:
     def on_scalars(self) -> bool:
         """Whether it takes and gives scalars only."""
         return not any(d.dims for d in (*self.args, *self.results))
+
+    @property
+    def parameters(self) -> tuple[Declared, ...]:
+        """What it is called with: its arguments, then the memory of the results that it fills."""
+        return self.args if self.returns else (*self.args, *self.results)
 
     @property
     def returns(self) -> bool:
@@ -94,7 +123,7 @@ class Foreign(Op):
         outs = [np.zeros(t.shape, t.elem.dtype) for t in types if t.shape or not f.returns]
         sizes = [int(ev.size(s)) for s in self.extents] if f.address else []
         try:
-            returned = f.call(*values, *outs, *sizes)
+            returned = f(*values, *outs, *sizes)
         except Exception as error:
             raise ForeignError(f"{f.name} raised {type(error).__name__}: {error}") from error
         return (f.results[0].elem.dtype.type(returned),) if f.returns else tuple(outs)
