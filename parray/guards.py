@@ -1,11 +1,12 @@
-"""Checks of indices made once, before a program runs, where they depend on sizes alone.
+"""Checks made once, before a program runs, where they depend on sizes alone.
 
     map n (\\i. x[i + 1])     =>     guard 0 <= 1 and n <= len(x) - 1, or n <= 0;  map n (\\i. x[i + 1] proved)
 
 An index that is linear in the counters of the maps, reductions and loops around it takes its extremes at their ends,
 and they run whenever none is empty: so the check can be made for all of them from the sizes, and loops without checks
 become vectors and contractions.  A guard that fails has the program run by the reference, which says exactly which
-index it was.  Bodies of branches and while loops may not run, so nothing is hoisted out of them.
+index it was.  Checks of the program's own that depend on sizes alone are guards too: what follows a failed one would
+use memory of the wrong size.  Bodies of branches and while loops may not run, so nothing is hoisted out of them.
 """
 from __future__ import annotations
 
@@ -35,6 +36,7 @@ class _Hoist:
         for p in lam.params:
             self.ranges.sizes(p.type)
         self.entry: set[Any] = set(self.ranges.not_negative)
+        self.conditions: set[Any] = set()         # truth values known on entry
         self.extents: list[Any] = []              # of what is around a statement
         self.known = False                        # whether the extents around are all known on entry
         self.before: list[Stm] = []
@@ -45,11 +47,13 @@ class _Hoist:
         for stm in self.lam.stms:
             self.known = True
             new = self.stm(stm)
+            if isinstance(stm.op, Assert) and stm.op.cond in self.conditions:
+                new = replace(stm, op=replace(stm.op, guard=True))
             out += [*self.before, new]
             self.before.clear()
-            if isinstance(stm.op, Prim) and stm.op.prim in ON_ENTRY and stm.op.elem == SIZE.elem and \
-                    all(isinstance(a, Const) or a in self.entry for a in stm.op.args):
-                self.entry.update(stm.vars)
+            if isinstance(stm.op, Prim) and stm.op.prim in ON_ENTRY and \
+                    all(isinstance(a, Const) and a.elem == SIZE.elem or a in self.entry for a in stm.op.args):
+                (self.entry if stm.op.elem == SIZE.elem else self.conditions).update(stm.vars)
         same = len(out) == len(self.lam.stms) and all(x is y for x, y in zip(out, self.lam.stms))
         return self.lam if same else Lambda(self.lam.params, tuple(out), self.lam.results)
 

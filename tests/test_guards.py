@@ -81,3 +81,15 @@ def test_a_large_program_that_fails_is_not_run_by_the_reference() -> None:
     with pa.use_backend("cpu"), pytest.raises(pa.BoundsError, match="out of bounds") as e:
         looped(np.ones(300_000), np.ones(299_999))
     assert e.value.loc is not None and e.value.loc.file == __file__
+
+
+@pytest.mark.parametrize("backend", ["interp", "cpu"])
+def test_sizes_that_differ_are_found_before_memory_is_touched(backend: str) -> None:
+    """Millions of elements beyond an array's end would not go unnoticed."""
+    doubled = pa.custom_vjp(lambda x: x.sum(), lambda x: (x.sum(), x), lambda x, bar: (pa.concat(x, x),))
+    x = np.ones(3_000_000)
+    with pa.use_backend(backend):
+        with pytest.raises(pa.SizeMismatch, match="cotangent of argument 1 that bwd gives to pa.custom_vjp"):
+            pa.grad(lambda x: doubled(x))(x)
+        with pytest.raises(pa.SizeMismatch, match="arrays of one length"):
+            pa.parallel(lambda x: pa.map2(lambda a, b: a, pa.concat(x, x), x))(x)
