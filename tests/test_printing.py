@@ -1,4 +1,5 @@
 """What `pa.show` prints, and what `pa.memory_stats` counts."""
+import gc
 import io
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,6 +60,7 @@ def test_memory_is_counted() -> None:
     def f(x: Any) -> Any:
         return pa.sort(x) * 2
     with pa.use_backend("cpu"):
+        gc.collect()                                        # programs of other tests, which would go meanwhile
         before = pa.memory_stats()
         kept = f(np.random.default_rng(0).random(100_000))
         after = pa.memory_stats()
