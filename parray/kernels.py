@@ -123,10 +123,12 @@ class For:
 
 @dataclass
 class If:
-    """One of two branches."""
+    """One of two branches.  In the ``rest`` of a block, after a check that must hold for it, what is bound is used
+    outside as well (`parray.lower.rest`)."""
     cond: Expr
     then: list[Stm]
     orelse: list[Stm] = field(default_factory=list)
+    rest: bool = False
 
 
 @dataclass
@@ -335,19 +337,60 @@ def either(a: Expr, b: Expr) -> Expr:
     return Apply("or", (a, b), bool_)
 
 
+def blocks(s: Stm) -> list[list[Stm]]:
+    """The blocks of a statement, in order."""
+    match s:
+        case For(body=body) | Heap(body=body) | Serial(body=body):
+            return [body]
+        case If(then=then, orelse=orelse):
+            return [then, orelse]
+        case While(test=test, body=body):
+            return [test, body]
+        case Par():
+            return [s.before, s.body, s.merge, s.fold_start, s.fold]
+        case _:
+            return []
+
+
 def walk(stms: list[Stm]) -> Iterator[Stm]:
     """Every statement, outer ones first."""
     for s in stms:
         yield s
-        match s:
-            case For(body=body) | Heap(body=body) | Serial(body=body):
-                yield from walk(body)
-            case If(then=then, orelse=orelse):
-                yield from walk(then)
-                yield from walk(orelse)
-            case While(test=test, body=body):
-                yield from walk(test)
-                yield from walk(body)
-            case Par():
-                for part in (s.before, s.body, s.merge, s.fold_start, s.fold):
-                    yield from walk(part)
+        for block in blocks(s):
+            yield from walk(block)
+
+
+def refs(e: Expr) -> Iterator[Ref]:
+    """The names an expression reads."""
+    match e:
+        case Ref():
+            yield e
+        case Apply(args=args):
+            for a in args:
+                yield from refs(a)
+        case Load(index=index):
+            yield from refs(index)
+        case Lit():
+            return
+
+
+def expressions(s: Any) -> Iterator[Expr]:
+    """The expressions of a statement itself, not of its blocks."""
+    match s:
+        case Let(value=e) | Assign(value=e) | Check(bad=e) | For(n=e) | If(cond=e) | While(cond=e):
+            yield e
+        case Store(index=i, value=v):
+            yield from (i, v)
+        case Par(n=n, accs=accs):
+            yield n
+            yield from (a.init for a in accs)
+        case Heap(buf=buf):
+            yield buf.size
+        case Tile():
+            yield from (n for _, n in s.loops)
+            yield from (*s.x_first, s.x_step, s.y_first, s.y_step, *s.out_first, s.add)
+            yield from (e for e in (*s.wanted, s.count) if e is not None)
+        case Call():
+            yield from s.sizes
+            for a in s.args:
+                yield from (a.index, *a.shape) if isinstance(a, Place) else (a,)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Iterator
 
 from parray.kernels import (Apply, Assign, Buf, Call, Check, Expr, For, Heap, If, KernelProgram, Let, Lit, Load, Par,
-                            Ref, Serial, Store, Tile, While, mul)
+                            Ref, Store, Tile, While, blocks, mul)
 
 Path = tuple[int, ...]                            # statement numbers from the outermost block to a touch
 
@@ -97,17 +97,7 @@ class _Numbering:
 
 
 def _parts(s: Any) -> list[list[Any]]:
-    match s:
-        case For(body=body) | Heap(body=body) | Serial(body=body):
-            return [body]
-        case If(then=then, orelse=orelse):
-            return [then, orelse]
-        case While(test=test, body=body):
-            return [[*test, *body]]
-        case Par():
-            return [s.before, s.body, s.merge, s.fold_start, s.fold]
-        case _:
-            return []
+    return [[*s.test, *s.body]] if isinstance(s, While) else blocks(s)
 
 
 def touched(s: Any) -> Iterator[Buf]:

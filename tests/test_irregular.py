@@ -251,6 +251,45 @@ def test_a_loop_may_not_change_the_size_it_carries(backend: str, threads: str, m
                 pa.parallel(f)(x)
 
 
+def positive(x: Any) -> Any:
+    return pa.filter(lambda v: v > 0, x)
+
+
+def paired(x: Any, y: Any) -> Any:
+    return pa.map(lambda a, b: a + b, positive(x), positive(y))
+
+
+def branched(x: Any, y: Any) -> Any:
+    return pa.sum(pa.cond(x[0] > 0, lambda: paired(x, y), lambda: x)) + y[0]
+
+
+MISFITS: dict[str, Callable[..., Any]] = {
+    "map": paired, "dot": lambda x, y: pa.sum(positive(x) * positive(y)),
+    "scalars after it": lambda x, y: (pa.sum(paired(x, y)) * 2 + pa.sum(x), x[0] + 1),
+    "rows": lambda x, y: pa.map(lambda t: pa.sum(paired(x * t, y * t)), pa.iota(3) - 1.0),
+    "loop": lambda x, y: pa.loop(3, lambda i, s: s + pa.sum(paired(x * (i + 1), y)), 0.0),
+    "branch": branched, "branch in rows": lambda x, y: pa.map(lambda t: branched(x * t, y), pa.iota(3) * 1.0),
+    "reverse": lambda x, y: pa.grad(lambda x: pa.sum(paired(x * x, y)))(x),
+    "empty maximum": lambda x, y: (pa.max(positive(-y)), paired(x, x)),
+}
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("name", MISFITS)
+def test_nothing_runs_on_sizes_that_differ(name: str, threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One side is a hundred thousand times longer: using it by the other's size would leave the memory of the program."""
+    from parray.backends import cpu
+    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
+    monkeypatch.setenv("PARRAY_NUM_THREADS", threads)
+    f = pa.parallel(MISFITS[name])
+    for n in (3, 3_000_000):
+        with pa.use_backend("cpu"), pytest.raises(pa.SizeMismatch):
+            f(np.ones(n), np.ones(2))
+    if name != "empty maximum":
+        check(MISFITS[name], [np.ones(5), np.ones(5)],
+              [np.asarray(v) for v in pa.tree.leaves(pa.parallel(MISFITS[name], backend="interp")(np.ones(5), np.ones(5)))])
+
+
 # --- derivatives -----------------------------------------------------------------------------------------------------
 
 X = np.array([0.3, -1.2, 2.5, 0.7, -0.4, 1.9])

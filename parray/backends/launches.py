@@ -17,9 +17,10 @@ from typing import Any, Sequence
 from parray.backends import driver, foreign
 from parray.backends.indices import shorten
 from parray.backends.kernel_text import KernelWriter, Merge, Publish, canonical
-from parray.backends.names import Names, expressions, refs
+from parray.backends.names import Names
 from parray.backends.source import scalar_name
-from parray.kernels import Buf, Expr, For, Heap, If, KernelProgram, Let, Lit, Par, Ref, Serial, While, add, mul, walk
+from parray.kernels import (Buf, Expr, For, Heap, If, KernelProgram, Let, Lit, Par, Ref, Serial, While, add,
+                            expressions, mul, refs, walk)
 from parray.memory import Slot, plan, touched
 from parray.types import ScalarType, i64
 

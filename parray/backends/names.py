@@ -2,49 +2,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Sequence
+from typing import Any, Sequence
 
 from parray.backends.kernel_text import Merge, Publish
-from parray.kernels import (ZERO, Apply, Assign, Buf, Call, Check, Expr, For, Heap, If, Let, Lit, Load, Par, Place,
-                            Ref, Serial, Store, Tile, While, walk)
+from parray.kernels import (ZERO, Assign, Buf, Call, Check, For, Heap, Let, Par, Serial, Tile, expressions, refs,
+                            walk)
 from parray.memory import touched
 from parray.types import ScalarType
-
-
-def refs(e: Expr) -> Iterator[Ref]:
-    """The names an expression reads."""
-    match e:
-        case Ref():
-            yield e
-        case Apply(args=args):
-            for a in args:
-                yield from refs(a)
-        case Load(index=index):
-            yield from refs(index)
-        case Lit():
-            return
-
-
-def expressions(s: Any) -> Iterator[Expr]:
-    """The expressions of a statement itself, not of its blocks."""
-    match s:
-        case Let(value=e) | Assign(value=e) | Check(bad=e) | For(n=e) | If(cond=e) | While(cond=e):
-            yield e
-        case Store(index=i, value=v):
-            yield from (i, v)
-        case Par(n=n, accs=accs):
-            yield n
-            yield from (a.init for a in accs)
-        case Heap(buf=buf):
-            yield buf.size
-        case Tile():
-            yield from (n for _, n in s.loops)
-            yield from (*s.x_first, s.x_step, s.y_first, s.y_step, *s.out_first, s.add)
-            yield from (e for e in (*s.wanted, s.count) if e is not None)
-        case Call():
-            yield from s.sizes
-            for a in s.args:
-                yield from (a.index, *a.shape) if isinstance(a, Place) else (a,)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 Reading order: `values` (what a variable is while lowering), `core` (blocks, scalars, buffers, in-place decisions),
 then one file for each family of operations: `arrays`, `soacs` (Screma, Scatter), `control`, `contract`, `sort`,
-`foreign`.
+`foreign`; last, `rest` (what a failed check leaves unbound).
 """
 from parray.lower import arrays, contract, control, foreign, soacs, sort
 from parray.lower.core import Lowering, lower

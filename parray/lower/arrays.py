@@ -163,4 +163,8 @@ def _assert(op: Assert, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]:
         return []
     assert not op.guard, "a guard depends on what is known on entry"
     lw.fail(Apply("not", (ok,), bool_), op.message, op.error)
+    if op.error == "SizeMismatch":               # what follows would use memory of another size
+        rest = K.If(ok, [], rest=True)
+        lw.emit(rest)
+        lw.out = rest.then
     return []

@@ -14,6 +14,7 @@ from parray import kernels as K
 from parray.errors import Loc
 from parray.ir import Atom, Const, Lambda, Op, Stm, Var, free_vars, lambdas
 from parray.kernels import Apply, Buf, Check, Expr, For, Heap, KernelProgram, Let, Lit, Par, Ref, Result, Store
+from parray.lower.rest import declare
 from parray.lower.values import Arr, Dest, Lazy, Val, names, row_major
 from parray.soacs import Index, Prim, Replicate, Reshape, Slice, Transpose, Windows
 from parray.types import SCALAR_TYPES, ScalarType, Type, bool_
@@ -349,6 +350,7 @@ def lower(lam: Lambda, n_sizes: int, name: str = "program", vector_bytes: int = 
         outs = [_out(k, r.type, lw) for k, r in enumerate(lam.results)]
         values = lw.block(lam, [Dest(arr) if arr is not None else None for arr in outs])
         results = [_result(k, r.type, arr, v, lw) for k, (r, arr, v) in enumerate(zip(lam.results, outs, values))]
+    declare(body)
     ranks = {b.name: p.type.rank for b, p in zip(params, lam.params[n_sizes:])}
     return KernelProgram(name, sizes, params, lw.temps, body, results, lw.failures, lw.guards, work(lam, lw), ranks)
 
