@@ -21,6 +21,11 @@ from parray.types import ScalarType
 Position = tuple[int, int]                      # a dimension of an argument: (leaf, dimension)
 
 
+def canonical(x: np.ndarray[Any, Any], dtype: Any = None) -> np.ndarray[Any, Any]:
+    """An array as the backends take it: C order and aligned."""
+    return np.require(x, dtype, ("C", "A"))
+
+
 @dataclass(frozen=True)
 class Input:
     """An argument leaf: what it is called, its element type and its dimensions.  ``weak``: a Python number."""
@@ -65,7 +70,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Program:
-    """See the module.  ``lam`` takes the sizes, then the leaves, then the captures."""
+    """See the module.  ``lam`` takes the sizes, then the leaves, then the captures (arrays the function refers to)."""
     name: str
     lam: Lambda
     sizes: tuple[Var, ...]
@@ -75,6 +80,11 @@ class Program:
     reasons: dict[Any, list[Reason]] = field(default_factory=dict)       # by size variable, or by Position
     labels: dict[Position, str] = field(default_factory=dict)            # sizes named in annotations
     loc: Loc | None = None
+
+    def captured(self) -> list[np.ndarray[Any, Any]]:
+        """What is in the captured arrays now, as the backends take it."""
+        return [canonical(a, v.type.elem.dtype) for a, v in
+                zip(self.captures, self.lam.params[len(self.sizes) + len(self.inputs):])]
 
     def conflict(self, shapes: Sequence[tuple[int, ...]]) -> Conflict | None:
         """The first two dimensions that disagree in a call with these shapes."""

@@ -390,7 +390,7 @@ def test_microgpt_with_its_gradient_on_emulated_threads() -> None:
     f = parallel(with_gradient, static=STATIC)
     args = (weights(4), np.array([26, 1, 2, 1, 26]), np.int64(3), 2)
     traced, program = f.program(*args), printed(f, *args, block=4)
-    leaves = [*tree.flatten(args[:3])[0], *traced.captures]
+    leaves = [*tree.flatten(args[:3])[0], *traced.captured()]
     sizes = traced.bind(leaves)
     got = cuda_host.Runner(program, simt.Simt(shuffled(0)), LIMITS)(sizes, leaves)
     for a, b in zip(got, run(traced.lam, *map(np.int64, sizes), *leaves), strict=True):

@@ -36,7 +36,7 @@ def _in(x: Any) -> Any:
 
 
 CANNOT: list[tuple[Callable[[Any], Any], str]] = [
-    (_if, "use pa.cond or pa.where"), (_while, "pa.while_loop"), (_for, "use pa.map"), (_assign, "pa.update"),
+    (_if, "use pa.cond"), (_while, "pa.while_loop"), (_for, "use pa.map"), (_assign, "pa.update"),
     (lambda x: x[0] and x[1], "instead of and"), (lambda x: int(x[0]), "pa.i64"), (lambda x: float(x[0]), "pa.f64"),
     (lambda x: range(x.shape[0]), "pa.loop"), (lambda x: len(x), "x.shape"), (_in, "pa.any"),
     (lambda x: np.asarray(x), "cannot become a NumPy array"), (lambda x: x.item(), "item"),

@@ -77,8 +77,16 @@ def test_captured_arrays_have_constant_sizes(backend: str) -> None:
     f = parallel(lambda x: x * w)
     np.testing.assert_array_equal(f(np.ones(3)), w)
     np.testing.assert_array_equal(f(np.full(1, 2.0)), 2 * w)
-    w[:] = 7                                                         # copied when the function was traced
-    np.testing.assert_array_equal(f(np.ones(3)), [0, 1, 2])
+    w[:] = 7                                                         # read at every call
+    np.testing.assert_array_equal(f(np.ones(3)), [7, 7, 7])
+    turned, swapped = np.ones((2, 3)).T, np.ones(3, ">i4")
+    g = parallel(lambda x: (x * turned, x[:, 0] * swapped))
+    for _ in range(2):
+        turned += 1
+        swapped += 1
+        found = g(np.ones((3, 2)))
+        np.testing.assert_array_equal(found[0], turned)
+        np.testing.assert_array_equal(found[1], swapped)
     with pytest.raises(pa.SizeMismatch, match="dimension 0 of x is 4, but it must be 3"):
         f(np.ones(4))
 

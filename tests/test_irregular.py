@@ -277,7 +277,7 @@ MISFITS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("threads", ["1", "2"])
 @pytest.mark.parametrize("name", MISFITS)
 def test_nothing_runs_on_sizes_that_differ(name: str, threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One side is a hundred thousand times longer: using it by the other's size would leave the memory of the program."""
+    """One side is far longer: using the other by its size would leave the memory of the program."""
     from parray.backends import cpu
     monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
     monkeypatch.setenv("PARRAY_NUM_THREADS", threads)
@@ -286,8 +286,8 @@ def test_nothing_runs_on_sizes_that_differ(name: str, threads: str, monkeypatch:
         with pa.use_backend("cpu"), pytest.raises(pa.SizeMismatch):
             f(np.ones(n), np.ones(2))
     if name != "empty maximum":
-        check(MISFITS[name], [np.ones(5), np.ones(5)],
-              [np.asarray(v) for v in pa.tree.leaves(pa.parallel(MISFITS[name], backend="interp")(np.ones(5), np.ones(5)))])
+        fits = np.ones(5), np.ones(5)
+        check(MISFITS[name], fits, pa.tree.leaves(pa.parallel(MISFITS[name], backend="interp")(*fits)))
 
 
 # --- derivatives -----------------------------------------------------------------------------------------------------

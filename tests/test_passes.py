@@ -30,7 +30,7 @@ def optimised(f: Any, *args: Any, exact: bool = False) -> Lambda:
     """The graph after all passes; after each it is checked and computes the same as before (up to rounding in sums)."""
     program = parallel(f).program(*args)
     leaves = pa.tree.leaves(args)
-    values = [*map(np.int64, program.bind(leaves)), *leaves, *program.captures]
+    values = [*map(np.int64, program.bind(leaves)), *leaves, *program.captured()]
     lam = program.lam
     expected = run(lam, *values)
     for stage in STAGES:

@@ -22,17 +22,12 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from parray.program import Input, Program
+from parray.program import Input, Program, canonical
 from parray.tree import Tree
 from parray.types import ScalarType
 
 MISS = object()
 _FLAGS = 0x101                                  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
-
-
-def canonical(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array as the backends take it: C order and aligned."""
-    return np.require(x, requirements=("C", "A"))
 
 
 class Static:
@@ -122,6 +117,11 @@ class _Writer:
             info = np.iinfo(elem.dtype)
             self.miss_if(f"not {info.min} <= {name} <= {info.max}")
 
+    def capture(self, array: Any, now: Any) -> str:
+        """A captured array: itself, or what is in it when the call is made."""
+        return self.constant(array) if now is array else \
+            f"canonical({self.constant(array)}, {self.constant(now.dtype)})"
+
     def shape(self, name: str, dims: Sequence[Any]) -> None:
         new = [d for d in dict.fromkeys(dims) if not isinstance(d, int) and d not in self.sizes]
         if not new:
@@ -180,7 +180,7 @@ def make_dispatcher(program: Program, structures: Sequence[Tree | Static], run: 
     for name, structure in zip(arguments, structures):
         w.argument(name, structure)
     sizes = "".join(w.sizes[s] + ", " for s in program.sizes)
-    leaves = [*w.leaves, *(w.constant(a) for a in program.captures)]
+    leaves = [*w.leaves, *(w.capture(a, now) for a, now in zip(program.captures, program.captured()))]
     text = ("def dispatch(args):\n    try:\n        pass\n" + "".join(f"        {line}\n" for line in w.lines)
             + "    except ValueError: return MISS\n"
             f"    r = run(({sizes}), [{', '.join(leaves)}])\n    return {w.result(program.out_tree)}\n")

@@ -19,9 +19,9 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from parray import builder, pretty, tree
-from parray.api.dispatch import MISS, Static, canonical, make_dispatcher
+from parray.api.dispatch import MISS, Static, make_dispatcher
 from parray.errors import Loc, SizeMismatch, TypeMismatch, user_location
-from parray.program import Position, Program
+from parray.program import Position, Program, canonical
 from parray.trace import hints
 from parray.trace.elementwise import as_numpy, is_array_like
 from parray.trace.function import Leaf, check_arguments, check_leaf, trace_program
@@ -199,7 +199,7 @@ class Parallel:
                 dispatch = make_dispatcher(entry.program, call.structures, entry.run)
                 self._fast[backend] = (dispatch, *self._fast.get(backend, ())[:_FAST - 1])
         program = entry.program
-        results = entry.run(program.bind(call.leaves), [*call.leaves, *program.captures])
+        results = entry.run(program.bind(call.leaves), [*call.leaves, *program.captured()])
         return tree.unflatten(program.out_tree, results)
 
     # --- signatures --------------------------------------------------------------------------------------------------

@@ -31,7 +31,9 @@ def call(f: Callable[..., Any], *args: Any) -> Any:
         inside = e.__traceback__ is not None and e.__traceback__.tb_next is not None
         if inside or isinstance(e, ParrayError) or "argument" not in str(e):
             raise
-        raise TypeMismatch(f"a function of {len(args)} argument{'s' * (len(args) != 1)} is needed: {e}",
+        name = getattr(f, "__name__", "it")
+        raise TypeMismatch(f"a function of {len(args)} argument{'s' * (len(args) != 1)} is needed, for as many are "
+                           f"given to it: {str(e).replace(getattr(f, '__qualname__', name), name)}",
                            builder.here()) from None
 
 
@@ -67,7 +69,8 @@ def rebuild(structures: Sequence[Tree], leaves: Sequence[Any]) -> list[Any]:
 def results_of(value: Any, what: str) -> tuple[list[Atom], Tree]:
     """Atoms and structure of what the user's function returned."""
     leaves, structure = tree.flatten(value)
-    return [lift(leaf, f"{what} returns").atom for leaf in leaves], structure
+    return [lift(leaf, f"{what} returns", "; a function returns arrays, numbers and structures of them").atom
+            for leaf in leaves], structure
 
 
 # --- map -------------------------------------------------------------------------------------------------------------

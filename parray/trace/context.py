@@ -36,7 +36,7 @@ class Trace:
     name: str
     roots: dict[Var, Position] = field(default_factory=dict)                     # size variables of arguments
     found: list[tuple[Position, Any, Reason]] = field(default_factory=list)      # Position = Position or int
-    captures: dict[int, tuple[_Captured, Var]] = field(default_factory=dict)           # by id of the user's array
+    captures: dict[int, tuple[Any, Var]] = field(default_factory=dict)           # by id of the user's array
     nonneg: set[Var] = field(default_factory=set)                                # i64 values known to be >= 0
     below: dict[Var, Any] = field(default_factory=dict)                          # ... and < this size
     counting: dict[Var, Any] = field(default_factory=dict)                       # arrays of such values
@@ -99,7 +99,7 @@ def check_valid(atom: Atom, scope: Scope, trace: Trace) -> None:
 
 
 def capture(array: np.ndarray[Any, Any], what: str) -> Var:
-    """The variable of an array of the user's that the function refers to; its contents are copied now."""
+    """The variable of an array of the user's that the function refers to; its contents are read at every call."""
     trace = current(what)
     known = trace.captures.get(id(array))
     if known is None:
@@ -107,22 +107,9 @@ def capture(array: np.ndarray[Any, Any], what: str) -> Var:
             elem = scalar_type(array.dtype)
         except TypeError as e:
             raise TypeMismatch(str(e), builder.here()) from None
-        copy = np.array(array, dtype=elem.dtype, order="C")
-        known = (_Captured(array, copy), Var(Type(elem, array.shape), "captured"))
-        trace.captures[id(array)] = known
+        known = (array, Var(Type(elem, array.shape), "captured"))
+        trace.captures[id(array)] = known                       # which holds the array, so its id stays its own
     return known[1]
-
-
-@dataclass(frozen=True)
-class _Captured:
-    """The user's array, kept so that its id stays its own, and the copy."""
-    original: Any
-    copy: Any
-
-
-def captured(trace: Trace) -> list[tuple[Any, Var]]:
-    """Copies and variables of all captured arrays."""
-    return [(c.copy, v) for c, v in trace.captures.values()]
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
@@ -141,7 +128,7 @@ def show(size: Any) -> str:
 
 def unify(a: Any, b: Any, text: str, broadcast: bool = False) -> None:
     """Two sizes must be equal; ``text`` says why."""
-    a, b = resolve(a), resolve(b)
+    a, b = first, second = resolve(a), resolve(b)
     if a is b or builder.same_size(a, b):
         return
     loc = builder.here()
@@ -156,7 +143,7 @@ def unify(a: Any, b: Any, text: str, broadcast: bool = False) -> None:
         return
     equal = builder.prim("eq", size_atom(a), size_atom(b))
     builder.emit(Assert(equal, "sizes {} and {} differ: " + text.replace("{", "{{").replace("}", "}}"),
-                        (size_atom(a), size_atom(b)), "SizeMismatch"))
+                        (size_atom(first), size_atom(second)), "SizeMismatch"))
 
 
 def settle() -> None:

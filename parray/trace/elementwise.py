@@ -44,7 +44,7 @@ def as_numpy(value: Any) -> np.ndarray[Any, Any]:
     return np.from_dlpack(value) if not hasattr(value, "__array__") else np.asarray(value)
 
 
-def lift(value: Any, what: str = "") -> Tracer:
+def lift(value: Any, what: str = "", hint: str = "") -> Tracer:
     """A tracer for whatever may stand for a value: tracers, Python numbers (weak), NumPy scalars and arrays."""
     if isinstance(value, Tracer):
         value.atom
@@ -59,12 +59,14 @@ def lift(value: Any, what: str = "") -> Tracer:
         elem = _elem(value.dtype, what)
         return Tracer(context.capture(value, what or "an array") if value.ndim else Const(value[()], elem))
     where = f"{what}: " if what else ""
-    raise TypeMismatch(f"{where}a number or an array is needed, not {_shown(value)}", builder.here())
+    raise TypeMismatch(f"{where}a number or an array is needed, not {_shown(value)}{hint}", builder.here())
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"a {type(value).__name__} (np.array makes an array of it)"
+    if callable(value):
+        return f"the function {getattr(value, '__name__', value)}; the function comes first, then the arrays"
     return "None" if value is None else f"{value!r} of type {type(value).__name__}"
 
 

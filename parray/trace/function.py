@@ -14,7 +14,7 @@ from parray import builder, tree
 from parray.errors import Loc, SizeMismatch, TypeMismatch
 from parray.ir import Atom, Lambda, Var, resolve
 from parray.program import Input, Position, Program, Reason
-from parray.trace import context
+from parray.trace import constructs, context
 from parray.trace.hints import Wanted
 from parray.trace.combinators import results_of
 from parray.trace.context import Retrace, Trace
@@ -105,13 +105,16 @@ def _attempt(f: Callable[..., Any], name: str, structures: Sequence[Tree], leave
             results, structure = _run(f, name, structures, params, inputs)
     except Retrace:
         pass
-    except Exception:
-        if not trace.found:
-            raise                                   # with sizes unified, the error may be one of the unfinished graph
+    except Exception as error:
+        if not trace.found:                         # with sizes unified, the error may be one of the unfinished graph
+            ours = constructs.translated(error)
+            if ours is None or ours is error:
+                raise
+            raise ours from None
     if trace.found:
         found += trace.found
         return None
-    captures = context.captured(trace)
+    captures = trace.captures.values()
     lam = Lambda((*roots, *params, *(v for _, v in captures)), tuple(scope.stms), tuple(map(resolve, results)))
     return Program(name, lam, roots, inputs, tuple(a for a, _ in captures), structure, reasons, labels, loc)
 

@@ -6,26 +6,44 @@ this folder; they are looked up when used, because they in turn make tracers.
 """
 from __future__ import annotations
 
+import difflib
 import sys
-from typing import TYPE_CHECKING, Any, Iterator, NoReturn
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn
 
 import numpy as np
 
 from parray import builder
-from parray.errors import TraceError, TypeMismatch
+from parray.errors import Loc, NoAttribute, TraceError, TypeMismatch
 from parray.ir import Atom, Const, Var, resolve
-from parray.trace import context
+from parray.trace import constructs, context
 from parray.types import ScalarType, Type
 
 if TYPE_CHECKING:
     from parray.builder import Scope
 
 
+_METHODS = {"append": "pa.concat(xs, ys) joins arrays", "extend": "pa.concat(xs, ys) joins arrays",
+            "fill": "pa.full(xs.shape, v) makes a new array", "view": "use pa.bitcast(x, dtype)",
+            "squeeze": "use x.reshape(...)", "swapaxes": "use x.transpose(...)",
+            "numpy": "return it: NumPy arrays come out", "cpu": "return it: NumPy arrays come out",
+            "at": "xs = pa.update(xs, i, v) gives a changed copy"}
+STATIC = ", or make the size static with @parallel(static=...)"
+
+
+def unknown(what: str, construct: Callable[[Loc | None], tuple[str, str]], more: str = "") -> TraceError:
+    """The error for Python code that asks for what is not known while tracing."""
+    loc = builder.here()
+    asked, hint = construct(loc)
+    return TraceError(f"{what} is not known while tracing" + (f", and {asked} asks for it" if asked else "") +
+                      f": {hint}{more}", loc)
+
+
 class Tracer:
     """A value in the graph.  ``weak``: it takes the element type of what it meets.  ``is_size``: computed from sizes
     alone, so that its arithmetic is size arithmetic."""
     __slots__ = ("_atom", "weak", "is_size", "trace", "scope")
-    __hash__ = None                                                                  # type: ignore[assignment]
 
     def __init__(self, atom: Atom, weak: bool = False, is_size: bool = False):
         self._atom = atom
@@ -71,25 +89,25 @@ class Tracer:
 
     def __repr__(self) -> str:
         t = self._atom.type
-        return f"Tracer({t.elem.name}" + (f"[{', '.join(map(context.show, t.shape))}]" if t.shape else "") + ")"
+        return f"traced {t.elem.name}" + (f"[{', '.join(map(context.show, t.shape))}]" if t.shape else "")
 
     # --- what it cannot do -------------------------------------------------------------------------------------------
 
     def __bool__(self) -> NoReturn:
-        raise TraceError("the truth of a traced value is not known while tracing: use pa.cond or pa.where instead of "
-                         "if, pa.while_loop instead of while, & | ~ instead of and, or, not", builder.here())
+        raise unknown("the truth of a traced value", constructs.truth)
 
     def __int__(self) -> NoReturn:
-        raise TraceError("int() of a traced value is not known while tracing: convert with pa.i64(x) or x.astype",
-                         builder.here())
+        raise unknown("the number in a traced value", partial(constructs.number, "int"))
 
     def __float__(self) -> NoReturn:
-        raise TraceError("float() of a traced value is not known while tracing: convert with pa.f64(x) or x.astype",
-                         builder.here())
+        raise unknown("the number in a traced value", partial(constructs.number, "float"))
 
     def __index__(self) -> NoReturn:
-        raise TraceError("a traced value cannot be a Python index or a range: use pa.loop, pa.iota or pa.tabulate, or "
-                         "make the size static with @parallel(static=...)", builder.here())
+        raise unknown("the number in a traced value", constructs.index, STATIC)
+
+    def __hash__(self) -> int:
+        raise TraceError("a traced value cannot be the key of a dict or an element of a set: pa.where chooses between "
+                         "values, and indexing an array looks one up", builder.here())
 
     def __format__(self, spec: str) -> str:
         if spec:
@@ -98,9 +116,14 @@ class Tracer:
         return repr(self)
 
     def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):                          # protocols that Python and libraries look for
+            raise AttributeError(name)
         package = sys.modules["parray"]                    # complete by the time anything is traced
-        hint = f": use pa.{name}(x, ...)" if not name.startswith("_") and callable(getattr(package, name, None)) else ""
-        raise AttributeError(f"a traced value has no attribute {name!r}{hint}")
+        hint = f"use pa.{name}(x, ...)" if callable(getattr(package, name, None)) else _METHODS.get(name, "")
+        if not hint:
+            near = difflib.get_close_matches(name, [n for n in dir(Tracer) if not n.startswith("_")], 1)
+            hint = f"did you mean x.{near[0]}?" if near else ""
+        raise NoAttribute(f"a traced value has no attribute {name!r}" + (f": {hint}" if hint else ""), builder.here())
 
     def __complex__(self) -> NoReturn:
         raise TraceError("complex numbers are not available", builder.here())
@@ -119,8 +142,7 @@ class Tracer:
             raise TypeMismatch("a traced scalar cannot be iterated over", builder.here())
         n = resolve(self.type.shape[0])
         if not isinstance(n, int):
-            raise TraceError("a traced array cannot be iterated over: use pa.map, pa.reduce, pa.scan, pa.foldl or "
-                             "pa.loop, or make the size static with @parallel(static=...)", builder.here())
+            raise unknown("the length of a traced array", constructs.iteration, STATIC)
         return (self[i] for i in range(n))
 
     def __contains__(self, value: Any) -> NoReturn:
@@ -203,11 +225,16 @@ def size_value(size: Any) -> Any:
     return Tracer(size, True, True) if isinstance(size, Var) else int(size)
 
 
+_NO_OPERANDS = (str, bytes, complex, list, tuple, dict, set, range, NoneType)
+
+
 def _binary(name: str, reflected: bool = False) -> Any:
     def method(self: Tracer, other: Any) -> Any:
-        from parray.trace.elementwise import apply, is_operand
+        from parray.trace.elementwise import apply, is_operand, lift
         self.atom
         if not is_operand(other):
+            if isinstance(other, _NO_OPERANDS):
+                lift(other)                                # says so
             return NotImplemented
         return apply(name, other, self) if reflected else apply(name, self, other)
     return method
