@@ -22,6 +22,12 @@ def test_examples(page: Path, backend: str) -> None:
     assert tried and not failed
 
 
+def test_mistakes_of_newcomers_have_pages() -> None:
+    """`errors.md` shows the whole text, with the user's line, of at least thirty errors; `test_examples` runs them."""
+    text = (ROOT / "docs" / "errors.md").read_text()
+    assert len(re.findall(r"^parray\.errors\.\w+: .*(?:\n    .*)*\n  at \.\.\.:\d+, in ", text, re.M)) >= 30
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):

@@ -1,6 +1,7 @@
 """What cannot be traced says so, with the user's line and what to write instead; leaks are found."""
 from __future__ import annotations
 
+import pickle
 from typing import Any, Callable
 
 import numpy as np
@@ -169,3 +170,77 @@ def test_failing_functions_leave_no_trace_behind(backend: str) -> None:
     with pytest.raises(KeyError, match="mine"):
         f(X)
     assert parallel(lambda x: x + 1)(X)[0] == 1
+
+
+# --- places and words ------------------------------------------------------------------------------------------------
+
+def wide(x: Any) -> Any:
+    return ("äöü", "世界", pa.map(lambda v: v, x[0]))[2]
+
+
+def split_in_lines(x: Any) -> Any:
+    return 1 + pa.map(
+        lambda v: v, x[0])
+
+
+def marked(error: BaseException) -> str:
+    """What the marks under the line stand under."""
+    place = str(error).split("\n")
+    line, marks = place[-2][4:], place[-1][4:]
+    cells = "".join(c * (2 if c in "世界" else 1) for c in line)
+    return "".join(c for c, m in zip(cells, marks) if m == "^")
+
+
+@pytest.mark.parametrize("f, text", [
+    (wide, "pa.map(lambda v: v, x[0])"), (split_in_lines, "pa.map("), (_if, "x[0] > 0"),
+    (lambda x: pa.sum(x) + pa.map(lambda v: v, 1.0) + x, "pa.map(lambda v: v, 1.0)")])
+def test_marks_stand_under_the_expression(f: Any, text: str) -> None:
+    with pytest.raises(pa.ParrayError) as e:
+        parallel(f)(X)
+    assert marked(e.value) == text
+    again = pickle.loads(pickle.dumps(e.value))
+    assert type(again) is type(e.value) and str(again) == str(e.value) and again.loc == e.value.loc
+
+
+def test_marks_of_what_fails_while_it_runs(backend: str) -> None:
+    with pytest.raises(pa.BoundsError) as e:
+        parallel(lambda x: pa.map(lambda i: x[i] + x[i + 1], pa.iota(4)))(X)
+    assert marked(e.value) == "x[i + 1]"
+
+
+def test_source_that_cannot_be_read() -> None:
+    names: dict[str, Any] = {"pa": pa}
+    exec(compile("def f(x):\n    return x if x[0] > 0 else -x", "nowhere.py", "exec"), names)
+    with pytest.raises(pa.TraceError, match="instead of if, pa.while_loop") as e:
+        parallel(names["f"])(X)
+    assert str(e.value).endswith("at nowhere.py:2, in f")
+
+
+def _asserting(x: Any) -> Any:
+    assert x[0] > 0
+    return x
+
+
+def _storing(x: Any) -> Any:
+    np.zeros(2)[0] = x[0]
+    return x
+
+
+@pytest.mark.parametrize("f, message", [
+    (lambda x: x if x[0] > 0 or x[1] > 0 else x, r"`or` asks for it: write \(a\) \| \(b\)"),
+    (lambda x: not x[0], "`not` asks for it: write ~a"), (_asserting, "`assert` asks for it: use pa.assert_"),
+    (lambda x: bool(x[0]), r"bool\(\) asks for it: convert with pa.bool_"), (lambda x: sorted(x), "use pa.sort"),
+    (lambda x: min(x[0], x[1]), "use pa.min"), (lambda x: [v for v in x], "a comprehension asks for it: use pa.map"),
+    (lambda x: [v for v in (1.0, 2.0) if x[0] > v], "use pa.filter"), (lambda x: pa.max(*x), "is not known"),
+    (lambda x: list(x), r"list\(\) asks for it: use the array itself"), (lambda x: [0, 1][pa.i64(x[0])], "a Python list"),
+    (lambda x: np.arange(x.shape[0]), "not known while tracing"), (_storing, "storing it in an array of NumPy's"),
+    (lambda x: pa.scan(pa.add, x), r"pa.scan\(op, ne, xs\): missing 1 .*; ne is the neutral element"),
+    (lambda x: pa.iota(3, 4, 5), r"pa.iota\(n, dtype=.*takes from 1 to 2"), (lambda x: {x}, "the key of a dict"),
+    (lambda x: x.meen(), r"did you mean x.mean\?"), (lambda x: x.softmax(), r"use pa.softmax\(x"),
+    (lambda x: pa.map(lambda: 1, x), "a function of 1 argument is needed"), (lambda x: x == "a", "of type str"),
+    (lambda x: "a" + x, "of type str"), (lambda x: x * None, "not None"), (lambda x: None, "is a `return` missing"),
+])
+def test_words(f: Any, message: str) -> None:
+    with pytest.raises(pa.ParrayError, match=message) as e:
+        parallel(f)(X)
+    assert e.value.loc is not None and e.value.loc.file == __file__

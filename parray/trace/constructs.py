@@ -18,7 +18,7 @@ _GENERAL = "use pa.cond or pa.where instead of if, pa.while_loop instead of whil
 _STORE = "return it from the function; pa.update(xs, i, v) gives a changed copy of a traced array"
 _CALLS = {"max": "pa.max(a, b), or pa.max(xs) of an array", "min": "pa.min(a, b), or pa.min(xs) of an array",
           "sorted": "pa.sort(xs)", "any": "pa.any(xs)", "all": "pa.all(xs)", "sum": "pa.sum(xs)",
-          "map": "pa.map(f, xs)", "filter": "pa.filter(p, xs)", "zip": "the arrays themselves: pa.map(f, xs, ys) takes several",
+          "map": "pa.map(f, xs)", "filter": "pa.filter(p, xs)", "zip": "several arrays: pa.map(f, xs, ys)",
           "reversed": "pa.reverse(xs)", "list": "the array itself", "tuple": "the array itself",
           "enumerate": "pa.map(f, pa.iota(n), xs)", "abs": "pa.abs(x)", "round": "pa.round(x)", "pow": "pa.pow(x, y)"}
 _MATH = {"fabs": "abs", "tgamma": "gamma", "pow": "pow", "ceil": "ceil", "floor": "floor"}
@@ -64,7 +64,7 @@ def truth(loc: Loc | None) -> tuple[str, str]:
         return "a chain of comparisons", "write (a < b) & (b < c)"
     if isinstance(child, ast.Compare) and isinstance(child.ops[0], (ast.In, ast.NotIn)):
         return "`in`", "use pa.any(xs == value)"
-    match parent:
+    match child if isinstance(child, ast.stmt) else parent:
         case ast.If() | ast.IfExp():
             return "`if`", "use pa.cond(test, lambda: a, lambda: b), or pa.where(test, a, b), which computes both"
         case ast.While():
@@ -137,7 +137,9 @@ def translated(error: Exception) -> ParrayError | None:
     wrong = re.match(r"(\w+)\(\) (missing .*|takes .*|got .*)", str(error))
     function = getattr(_package(), wrong[1], None) if wrong else None
     if wrong and callable(function):
-        return TypeMismatch(f"pa.{wrong[1]}{_signature(function)}: {wrong[2]}", loc)
+        signature = _signature(function)
+        hint = "; ne is the neutral element, op(ne, x) == x" if "(op, ne," in signature else ""
+        return TypeMismatch(f"pa.{wrong[1]}{signature}: {wrong[2]}{hint}", loc)
     child, parent = _node(loc) or (None, None)
     if "traced " in str(error) and _called(child):              # np.zeros(x.shape[0])
         asked, hint = index(loc)

@@ -126,7 +126,10 @@ def _run(f: Callable[..., Any], name: str, structures: Sequence[Tree], params: S
         args.append(tree.unflatten(s, [Tracer(p, i.weak) for p, i in
                                        zip(params[at:at + s.size], inputs[at:at + s.size])]))
         at += s.size
-    return results_of(f(*args), name)
+    value = f(*args)
+    if value is None and params and not any(stm.op.effect for stm in builder.current().stms):
+        raise TypeMismatch(f"{name} gives None: is a `return` missing?", builder.here())
+    return results_of(value, name)
 
 
 # --- annotations -----------------------------------------------------------------------------------------------------
