@@ -12,23 +12,45 @@ nothing is fused behind it.  Runs after contractions are recognised and is follo
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Iterator, Sequence
 
+from parray.errors import Loc
 from parray.ir import Atom, Lambda, Op, Stm, Substitution, Var, free_vars, lambdas, map_op
-from parray.soacs import Scatter, Screma
+from parray.soacs import Contract, Scatter, Screma
 
 
-def fuse(lam: Lambda) -> Lambda:
-    """The lambda with everything fused, at every level."""
-    body = _Body(lam)
+@dataclass(frozen=True)
+class Decision:
+    """Two neighbours, described and placed, that became one loop, or why they did not."""
+    first: str
+    first_loc: Loc | None
+    second: str
+    second_loc: Loc | None
+    obstacle: str = ""
+
+
+def fuse(lam: Lambda, log: list[Decision] | None = None) -> Lambda:
+    """The lambda with everything fused, at every level; what was decided goes to ``log``."""
+    body = _Body(lam, log)
     body.fuse()
-    stms = [Stm(s.vars, _inside(s.op), s.loc) if any(True for _ in lambdas(s.op)) else s for s in body.stms()]
+    if log is not None:
+        log += body.refusals()
+    stms = [Stm(s.vars, map_op(s.op, lambda a: a, lambda inner: fuse(inner, log)), s.loc)
+            if any(True for _ in lambdas(s.op)) else s for s in body.stms()]
     return Lambda(lam.params, tuple(stms), lam.results)
 
 
-def _inside(op: Op) -> Op:
-    return map_op(op, lambda a: a, fuse)
+def described(op: Op) -> str:
+    """What an operation is, in a word or two."""
+    if isinstance(op, Screma):
+        parts = ["scan"] * bool(op.scans) + ["reduce"] * bool(op.reds)
+        return " and ".join(parts) or "map"
+    return op.name
+
+
+def _a(op: Op) -> str:
+    return f"a {described(op)}"
 
 
 class _Rename(Substitution):
@@ -75,7 +97,8 @@ def _inner_reads(op: Screma | Scatter) -> set[Var]:
 class _Body:
     """The statements of a lambda as a graph of dependences.  ``before[k]``: bit mask of all that node k needs."""
 
-    def __init__(self, lam: Lambda):
+    def __init__(self, lam: Lambda, log: list[Decision] | None = None):
+        self.log = log
         self.nodes: dict[int, _Node] = {k: _Node(s) for k, s in enumerate(lam.stms)}
         self.results = {r for r in lam.results if isinstance(r, Var)}
         self.maker: dict[Var, int] = {v: k for k, node in self.nodes.items() for v in node.vars}
@@ -136,16 +159,38 @@ class _Body:
 
     def fits(self, p: int, q: int) -> bool:
         """Whether producer p may be fused into consumer q."""
+        return not self.obstacle(p, q)
+
+    def obstacle(self, p: int, q: int) -> str:
+        """Why producer p cannot be fused into consumer q, in words; nothing where it can."""
         producer, consumer = self.nodes[p], self.nodes[q]
-        if not isinstance(producer.op, Screma) or producer.op.n != consumer.op.n:   # type: ignore[attr-defined]
-            return False
+        if not isinstance(producer.op, Screma):
+            return f"{_a(producer.op)} is made as a whole"
+        if not isinstance(consumer.op, (Screma, Scatter)):
+            return f"{_a(consumer.op)} is no loop over its elements"
+        if producer.op.n != consumer.op.n:
+            return "they run over different numbers of elements"
         first_map = producer.op.scan_width + producer.op.red_width
         whole = set(producer.vars[:first_map])
-        if not consumer.inner.isdisjoint(producer.vars) or not whole.isdisjoint(consumer.xs):
-            return False
+        if not whole.isdisjoint(consumer.reads()):
+            return f"{_a(producer.op)} is complete only after its loop"
+        if not consumer.inner.isdisjoint(producer.vars):
+            return "the second needs more of the first's result than one element at a time"
         if isinstance(consumer.op, Scatter) and (first_map or self.needed_besides(p, q)):
-            return False
-        return not self.path_between(p, q)
+            return "something else needs the first's results, and a scatter gives its own only"
+        return "a third operation stands between them" if self.path_between(p, q) else ""
+
+    def refusals(self) -> Iterator[Decision]:
+        """The neighbours that are left, and why they are."""
+        for q, consumer in self.nodes.items():
+            if isinstance(consumer.op, (Screma, Scatter)):
+                for p in sorted({self.maker[v] for v in consumer.reads() if v in self.maker}):
+                    if isinstance(self.nodes[p].op, (Screma, Scatter, Contract)):
+                        yield self.decision(p, q, self.obstacle(p, q) or "the loop is complete without it")
+
+    def decision(self, p: int, q: int, obstacle: str = "") -> Decision:
+        first, second = self.nodes[p], self.nodes[q]
+        return Decision(described(first.op), first.loc, described(second.op), second.loc, obstacle)
 
     def needed_besides(self, p: int, q: int) -> list[Var]:
         """The results of p that something other than q needs."""
@@ -181,6 +226,8 @@ class _Body:
     def join(self, p: int, q: int) -> None:
         """Put node p into node q."""
         producer, consumer = self.nodes[p], self.nodes[q]
+        if self.log is not None:
+            self.log.append(self.decision(p, q))
         needed = self.needed_besides(p, q)
         if isinstance(consumer.op, Scatter):
             op, outs = self.into_scatter(producer, consumer), consumer.vars

@@ -52,7 +52,7 @@ class _Hoist:
             out += [*self.before, new]
             self.before.clear()
             if isinstance(stm.op, Prim) and stm.op.prim in ON_ENTRY and \
-                    all(isinstance(a, Const) and a.elem == SIZE.elem or a in self.entry for a in stm.op.args):
+                    all(isinstance(a, Const) or a in self.entry or a in self.conditions for a in stm.op.args):
                 (self.entry if stm.op.elem == SIZE.elem else self.conditions).update(stm.vars)
         same = len(out) == len(self.lam.stms) and all(x is y for x, y in zip(out, self.lam.stms))
         return self.lam if same else Lambda(self.lam.params, tuple(out), self.lam.results)

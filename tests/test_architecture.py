@@ -12,8 +12,8 @@ MAX_LINES = 450
 # A file may import only from files and folders that stand before its own.
 ORDER = ["types", "errors", "ir", "prims", "builder", "soacs", "interpreter", "pretty", "check", "tree",
          "annotations", "record", "sizes", "program", "trace", "ad", "simplify", "contractions", "fuse",
-         "interchange", "lockstep", "guards", "kernels", "lower", "memory", "cache", "backends", "pipeline", "api",
-         "prelude", "random", "printing", "testing", "__init__", "nn", "data"]
+         "interchange", "lockstep", "guards", "kernels", "lower", "memory", "cost", "cache", "backends", "pipeline",
+         "api", "prelude", "random", "printing", "testing", "__init__", "nn", "data"]
 LAZY = {("builder", "soacs")}                              # allowed the other way round, inside functions
 
 

@@ -59,6 +59,9 @@ EXAMPLES: dict[str, Example] = {
     "neutral": (S, lambda x, y: [B.prim("mul", x, k(1.0)), B.prim("sub", x, k(0.0)), B.prim("div", k(1.0), x),
                                  B.prim("div", x, k(1.0)), B.prim("add", x, k(0.0)), B.prim("add", k(-0.0), y),
                                  B.prim("max", x, k(-np.inf)), B.prim("pow", y, k(1.0))]),
+    "excluded_middle": (IJ, lambda i, j: [
+        B.prim("or", B.prim("lt", i, j), B.prim("ge", i, j)), B.prim("and", B.prim("gt", i, j), B.prim("le", i, j)),
+        B.prim("or", B.prim("lt", i, j), B.prim("gt", i, j))]),
     "absorbing": (IJ, lambda i, j: [B.prim("mul", i, k(0, i64)), B.prim("and", k(0, i64), j),
                                     B.prim("or", B.prim("lt", i, j), k(True, bool_))]),
     "same_operands": ({**S, **IJ}, lambda x, y, i, j: [

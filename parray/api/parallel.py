@@ -20,6 +20,7 @@ import numpy as np
 
 from parray import builder, pretty, tree
 from parray.api.dispatch import MISS, Static, make_dispatcher
+from parray.api.report import Report
 from parray.errors import Loc, SizeMismatch, TypeMismatch, user_location
 from parray.program import Position, Program, canonical
 from parray.trace import hints
@@ -192,15 +193,19 @@ class Parallel:
         call = self._take_apart(args)
         backend = self.backend or default_backend()
         with self._lock:
-            entry = self._entry(call, backend)
-            if entry.run is None:
-                entry.run = _executable(entry.program, backend)
-                self.compiles += 1
-                dispatch = make_dispatcher(entry.program, call.structures, entry.run)
-                self._fast[backend] = (dispatch, *self._fast.get(backend, ())[:_FAST - 1])
+            entry = self._ready(self._entry(call, backend), call, backend)
         program = entry.program
         results = entry.run(program.bind(call.leaves), [*call.leaves, *program.captured()])
         return tree.unflatten(program.out_tree, results)
+
+    def _ready(self, entry: _Entry, call: _Call, backend: str) -> _Entry:
+        """The entry, compiled."""
+        if entry.run is None:
+            entry.run = _executable(entry.program, backend)
+            self.compiles += 1
+            dispatch = make_dispatcher(entry.program, call.structures, entry.run)
+            self._fast[backend] = (dispatch, *self._fast.get(backend, ())[:_FAST - 1])
+        return entry
 
     # --- signatures --------------------------------------------------------------------------------------------------
 
@@ -328,7 +333,7 @@ class Parallel:
         return self._program_for(args, kwargs).program
 
     def graph(self, *args: Any, stage: str = "trace", **kwargs: Any) -> str:
-        """The graph as text, as it is after a stage of the pipeline."""
+        """The graph as text, as it is after a stage of the pipeline; each statement with the line that made it."""
         lam = self.program(*args, **kwargs).lam
         if stage != "trace":
             from parray import pipeline
@@ -336,20 +341,35 @@ class Parallel:
             if stage not in stages:
                 raise TypeMismatch(f"there is no stage {stage!r}; there are {', '.join(stages)}", user_location())
             lam = stages[stage]
-        return pretty.text(lam)
+        return pretty.text(lam, locs=True)
 
     def source(self, *args: Any, **kwargs: Any) -> str:
         """The code that the backend generates for these arguments."""
-        entry = self._program_for(args, kwargs)
-        run = entry.run if entry.run is not None else _executable(entry.program, self.backend or default_backend())
-        return str(getattr(run, "source", ""))
+        _, entry = self._compiled(args, kwargs)
+        return str(getattr(entry.run, "source", ""))
 
-    def explain(self, *args: Any, **kwargs: Any) -> str:
-        """What the program is and what the passes did: inputs, sizes made equal and why, operations by stage."""
-        from parray import pipeline
+    def explain(self, *args: Any, **kwargs: Any) -> Report:
+        """What the program is and what was done with it: inputs, passes, loops that were fused and why others were not,
+        kernels with their operations and bytes, memory.  The report is text; notebooks show it as HTML."""
         from parray.api.explain import explain
-        program = self.program(*args, **kwargs)
-        return explain(program, pipeline.stages(program.lam))
+        call = self._take_apart(self._values(args, kwargs))
+        backend = self.backend or default_backend()
+        with self._lock:
+            return explain(self._entry(call, backend).program, call.leaves, backend)
+
+    def profile(self, *args: Any, **kwargs: Any) -> Report:
+        """Run the program for a third of a second: each kernel's time, and which share of what the machine can do that
+        is.  Raises BackendError on backends without kernels."""
+        from parray.api.explain import profile
+        call, entry = self._compiled(args, kwargs)
+        return profile(entry.program, entry.run, call.leaves)
+
+    def _compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Call, _Entry]:
+        """The call and its program, compiled."""
+        call = self._take_apart(self._values(args, kwargs))
+        backend = self.backend or default_backend()
+        with self._lock:
+            return call, self._ready(self._entry(call, backend), call, backend)
 
 
 def _default(value: Any) -> Any:

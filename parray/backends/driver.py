@@ -13,6 +13,7 @@ and serves every program, so that a new program costs the compilation of its new
 """
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from llvmlite import ir
@@ -28,6 +29,7 @@ LENGTH = (3, 1, 4, 4, 3, 2, 3, 2, 3, 2, 3, 2, 2, 2, 1)                      # of
 NO_MEMORY = -1                                            # a failure that is not of the program's making
 SHARED = 4                                                # the word of the threads' own memory that passes a slot on
 ANY_FAILURE = 5                                           # ... and the one that says whether some thread has failed
+CLOCK = getattr(time, "CLOCK_MONOTONIC", -1)              # -1 where the system has no such clock
 FAILURE, THREAD, THREADS, SYNC, FIRST = range(5)           # reserved slots; arguments begin at FIRST
 
 _I64, _I32, _I8P = ir.IntType(64), ir.IntType(32), cgutils.voidptr_t
@@ -145,6 +147,20 @@ def _call(typingctx: Any, kernel: Any, frame: Any, slots: Any) -> Any:
     return types.void(types.int64, types.voidptr, types.voidptr), codegen
 
 
+@intrinsic
+def now(typingctx: Any) -> Any:
+    """Nanoseconds on a clock that never goes back."""
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        t = ir.FunctionType(_I32, [_I32, _I64.as_pointer()])
+        clock = cgutils.get_or_insert_function(builder.module, t, "clock_gettime")
+        place = cgutils.alloca_once(builder, ir.ArrayType(_I64, 2))
+        parts = builder.bitcast(place, _I64.as_pointer())
+        builder.call(clock, [ir.Constant(_I32, CLOCK), parts])
+        seconds, rest = builder.load(parts), builder.load(builder.gep(parts, [ir.Constant(_I32, 1)]))
+        return builder.add(builder.mul(seconds, ir.Constant(_I64, 10**9)), rest)
+    return types.int64(), codegen
+
+
 @njit(**ALWAYS)
 def begin(frame: Any, base: Any, template: Any, strides: Any, thread: int, threads: int, sync: Any) -> None:
     """Fill a frame: constants and sizes as they are, temporaries (``strides`` >= 0) as addresses in the arena."""
@@ -171,12 +187,17 @@ def share(frame: Any, k: int, sync: Any, threads: int) -> None:
 
 
 @njit(**ALWAYS)
-def drive(table: Any, slots: Any, frame: Any, sync: Any, threads: int) -> None:
-    """Execute a table."""
+def drive(table: Any, slots: Any, frame: Any, sync: Any, threads: int, times: Any) -> None:
+    """Execute a table.  ``times``, unless it is None, gets the nanoseconds of each CALL and BARRIER, by thread and
+    place in the table."""
     where = pointer(slots)
     pc = 0
     while True:
         op = table[pc]
+        start = 0
+        if times is not None:
+            start = now()
+        at = pc
         if op == CALL:
             _call(table[pc + 1], frame, offset(where, 4 * table[pc + 2]))
             pc += 3
@@ -228,6 +249,8 @@ def drive(table: Any, slots: Any, frame: Any, sync: Any, threads: int) -> None:
             pc = pc + 2 if slot(frame, THREAD) == 0 else table[pc + 1]
         else:
             break
+        if times is not None:
+            times[slot(frame, THREAD), at] += now() - start
 
 
 @njit(**ALWAYS)

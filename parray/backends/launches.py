@@ -19,6 +19,8 @@ from parray.backends.indices import shorten
 from parray.backends.kernel_text import KernelWriter, Merge, Publish, canonical
 from parray.backends.names import Names
 from parray.backends.source import scalar_name
+from parray.cost import Around
+from parray.errors import Loc
 from parray.kernels import (Buf, Expr, For, Heap, If, KernelProgram, Let, Lit, Par, Ref, Serial, While, add,
                             expressions, mul, refs, walk)
 from parray.memory import Slot, plan, touched
@@ -48,9 +50,15 @@ def kernel(frame, slots):
 
 @dataclass
 class Launch:
-    """One kernel call, for people: which kernel, what it does, where it came from."""
+    """One kernel call, for people: which kernel, what it does, where it came from, its code, the loops around it."""
     kernel: int
     what: str
+    loc: Loc | None
+    stms: list[Any]
+    around: tuple[Around, ...]
+
+    def __str__(self) -> str:
+        return self.what + (f"  {self.loc.file.rsplit('/', 1)[-1]}:{self.loc.line}" if self.loc else "")
 
 
 @dataclass
@@ -71,7 +79,7 @@ class Launches:
 
     def listing_text(self) -> str:
         """The calls in order, and every kernel's source."""
-        calls = "\n".join(f"#   kernel {c.kernel:<3} {c.what}" for c in self.listing)
+        calls = "\n".join(f"#   kernel {c.kernel:<3} {c}" for c in self.listing)
         body = "\n\n".join(f"# kernel {k}\n{text[text.index('def kernel'):]}"
                            for k, text in enumerate(self.kernels))
         return f"# calls in order:\n{calls}\n\n{body}"
@@ -107,7 +115,8 @@ class Splitter:
         self.merges = 0
         self.pending: list[Any] = []                  # statements waiting to become a kernel
         self.read = False                             # a thread may still be reading shared memory
-        self.what = "scalars"                         # what the kernel being gathered is for
+        self.what: tuple[str, Loc | None] = ("scalars", None)       # what the kernel being gathered is for
+        self.loops: tuple[Around, ...] = ()           # around it, in the table
         self.inside = False                           # in the body of a Par or Serial that is cut
         self.shared = self._shared_names()
         for p in program.params:
@@ -188,8 +197,7 @@ class Splitter:
             table += [driver.LOOP, self.out.slot(index.name), count, 0]
             start = len(table)
             self.pending.append(Let(s.var, add(first, index)))
-            self.block(s.body)
-            self.flush()
+            self.loop(Around(index.name, s.n, first.name), s.body)
             table += [driver.NEXT, self.out.slot(index.name), count, start]
             table[start - 1] = len(table)
         else:
@@ -203,6 +211,13 @@ class Splitter:
             self.kernel([Merge(s)], _what(s))
         elif isinstance(s, Serial) and s.scalars:
             self.kernel([Publish(s)], _what(s))
+
+    def loop(self, loop: Around, body: Sequence[Any]) -> None:
+        """The body of a loop that the table runs."""
+        outer, self.loops = self.loops, (*self.loops, loop)
+        self.block(body)
+        self.flush()
+        self.loops = outer
 
     def settle(self) -> None:
         if self.read:
@@ -230,8 +245,7 @@ class Splitter:
                 table += [driver.LOOP, index, count, 0]
                 start = len(table)
                 self.read = True                      # what the iteration before read last
-                self.block(body)
-                self.flush()
+                self.loop(Around(var, n), body)
                 table += [driver.NEXT, index, count, start]
                 table[start - 1] = len(table)
             case While(test=test, cond=cond, body=body):
@@ -242,8 +256,7 @@ class Splitter:
                 table += [driver.UNLESS, self.value(f"cond{tag}", cond), 0]
                 table += [driver.FAILED_HERE if self.inside else driver.FAILED, 0]      # or it might not end
                 leave = len(table)
-                self.block(body)
-                self.flush()
+                self.loop(Around(), body)
                 table += [driver.GOTO, start]
                 table[leave - 1] = table[leave - 3] = len(table)
             case If(cond=cond, then=then, orelse=orelse):
@@ -264,7 +277,7 @@ class Splitter:
                 self.flush()
                 table += [] if kept else [free, self.out.slot(buf.name)]
 
-    def kernel(self, stms: list[Any], what: str) -> None:
+    def kernel(self, stms: list[Any], what: tuple[str, Loc | None]) -> None:
         """Make (or find) the kernel of these statements and call it here."""
         names = Names.of(stms)
         merges = [self._merge_slot(elem) for s in stms for elem in _merged(s)]
@@ -305,7 +318,8 @@ class Splitter:
             w.line("if failure != 0:")
             w.line(f"    put(frame, slots, {param(driver.FAILURE)}, failure)")
         text = canonical("\n".join(w.lines)) + "\n"
-        self._call(HEADER.replace("\n\n\n", f"\n{foreign.imports(text)}\n\n", 1) + text, slots, what)
+        self._call(HEADER.replace("\n\n\n", f"\n{foreign.imports(text)}\n\n", 1) + text, slots,
+                   Launch(0, *what, stms, self.loops))
 
     def _merge_slot(self, elem: ScalarType) -> Buf:
         buf = Buf(f"q{self.merges}", elem, "temp", Ref("threads"))
@@ -313,13 +327,14 @@ class Splitter:
         self.out.memory.append(Slot("temp", mul(Ref("threads"), Lit(LINE)), [buf]))
         return buf
 
-    def _call(self, text: str, slots: list[int], what: str) -> None:
+    def _call(self, text: str, slots: list[int], launch: Launch) -> None:
         if text not in self.out.kernels:
             self.out.kernels.append(text)
         number = self.out.kernels.index(text)
         self.out.table += [driver.CALL, number, len(self.out.slots)]
         self.out.slots += slots
-        self.out.listing.append(Launch(number, what))
+        launch.kernel = number
+        self.out.listing.append(launch)
 
 
 def _merged(s: Any) -> list[ScalarType]:
@@ -332,8 +347,8 @@ def _merged(s: Any) -> list[ScalarType]:
     return []
 
 
-def _what(s: Par | Serial) -> str:
-    return s.what + (f"  {s.loc.file.rsplit('/', 1)[-1]}:{s.loc.line}" if s.loc else "")
+def _what(s: Par | Serial) -> tuple[str, Loc | None]:
+    return s.what, s.loc
 
 
 def split(program: KernelProgram) -> Launches:

@@ -11,6 +11,9 @@ from parray.soacs import Prim
 from parray.types import ScalarType, bool_, i64
 
 
+_OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+
+
 def _is(a: Atom, value: Any) -> bool:
     return isinstance(a, Const) and bool(a.value == value)
 
@@ -95,10 +98,23 @@ def negated_comparison(op: Prim, s: Simplifier) -> Op | None:
     inner = s.producer(op.args[0]) if op.prim == "not" else None
     if not isinstance(inner, Prim) or not op.elem.is_bool:
         return None
-    flip = {"eq": "ne", "ne": "eq"}
-    if inner.prim in ("lt", "le", "gt", "ge") and not inner.args[0].type.elem.is_float:
-        flip = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
-    return Prim.of(flip[inner.prim], inner.args) if inner.prim in flip else None
+    exact = inner.prim in ("eq", "ne") or not inner.args[0].type.elem.is_float        # of NaN both < and >= are false
+    return Prim.of(_OPPOSITE[inner.prim], inner.args) if exact and inner.prim in _OPPOSITE else None
+
+
+@rule(Prim)
+def excluded_middle(op: Prim, s: Simplifier) -> Sequence[Atom] | None:
+    """p | not p  =>  True;  p & not p  =>  False;  likewise  x < y | x >= y  of integers"""
+    if op.prim not in ("and", "or") or not op.elem.is_bool:
+        return None
+    for x, y in (op.args, op.args[::-1]):
+        p, q = s.producer(x), s.producer(y)
+        opposite = isinstance(p, Prim) and (p.prim == "not" and p.args[0] == y or isinstance(q, Prim) and
+                                            p.args == q.args and _OPPOSITE.get(p.prim) == q.prim and
+                                            not p.args[0].type.elem.is_float)
+        if opposite:
+            return [Const(op.prim == "or", bool_)]
+    return None
 
 
 @rule(Prim)
