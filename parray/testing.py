@@ -16,14 +16,17 @@ The strategies need hypothesis (``pip install hypothesis``); everything else wor
 from __future__ import annotations
 
 import dataclasses
+import typing
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import numpy as np
 
 from parray import errors, tree
-from parray.api import jvp, parallel, use_backend, vjp
+from parray.api import Parallel, jvp, parallel, use_backend, vjp
+from parray.interpreter import Interpreter
+from parray.ir import Lambda, each_op
 from parray.trace import hints
-from parray.types import SCALAR_TYPES, ScalarType, scalar_type
+from parray.types import SCALAR_TYPES, ScalarType, bool_, f64, i64, scalar_type
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -115,23 +118,61 @@ def _array(draw: Any, t: ScalarType, shape: Sequence[Any], known: dict[Any, int]
 def records(cls: Any, special: bool = False, most: int = 8) -> SearchStrategy[Any]:
     """Records of a class by the annotations of its fields; a size's name is one size in all of them."""
     def build(draw: DrawFn) -> Any:
-        return made(draw, cls, {})
-
-    def made(draw: Any, of: Any, known: dict[Any, int]) -> Any:
-        fields = {}
-        for f in dataclasses.fields(of):
-            found = hints.of_class(of)[f.name]
-            if isinstance(found, type) and dataclasses.is_dataclass(found):
-                fields[f.name] = made(draw, found, known)
-                continue
-            said = hints.leaf(found)
-            if said.elem is None or said.dims is None:
-                raise errors.TypeMismatch(f"testing.records: {of.__name__}.{f.name} needs an annotation such as "
-                                          f'f32["n"], not {found!r}')
-            else:
-                fields[f.name] = _array(draw, said.elem, said.dims, known, special, most)
-        return of(**fields)
+        known: dict[str, int] = {}
+        return built(cls, lambda t, dims: _array(draw, t, dims, known, special, most), cls.__name__)
     return _hypothesis().composite(build)()                                  # type: ignore[no-any-return]
+
+
+def arguments(f: Any, special: bool = False, most: int = 8) -> SearchStrategy[tuple[Any, ...]]:
+    """Arguments for a function by its annotations: a size's name is one size in all of them."""
+    def build(draw: DrawFn) -> Any:
+        known: dict[str, int] = {}
+        return of_parameters(f, lambda t, dims: _array(draw, t, dims, known, special, most))
+    return _hypothesis().composite(build)()                                  # type: ignore[no-any-return]
+
+
+def example(f: Any, sizes: dict[str, int] | None = None, size: int = 64, seed: int = 0) -> tuple[Any, ...]:
+    """Arguments for a function by its annotations, with random numbers: sizes by name, ``size`` for the others.
+
+    Floats are normal, integers below the smallest size (so that they can be indices).
+    """
+    rng = np.random.default_rng(seed)
+    sizes = sizes or {}
+    least = max(1, min([size, *sizes.values()]))
+
+    def leaf(t: ScalarType, dims: Sequence[Any]) -> Any:
+        shape = [d if isinstance(d, int) else sizes.get(d, size) for d in dims]
+        if t.is_bool:
+            return (rng.integers(0, 2, shape) > 0)[()]
+        made = rng.normal(size=shape) if t.is_float else rng.integers(0, min(least, int(np.iinfo(t.dtype).max)), shape)
+        return np.asarray(made).astype(t.dtype)[()]
+    return of_parameters(f, leaf)
+
+
+def of_parameters(f: Any, leaf: Callable[[ScalarType, Sequence[Any]], Any]) -> tuple[Any, ...]:
+    """A value for each parameter of a function that has no default, by its annotation.
+
+    Raises TypeMismatch for a parameter whose annotation does not say what it is.
+    """
+    call = f if isinstance(f, Parallel) else parallel(f)
+    parameters = call.signature.parameters.values() if call.signature else []
+    return tuple(built(call._annotations.get(p.name), leaf, f"{call.name}: {p.name}")
+                 for p in parameters if p.default is p.empty)
+
+
+def built(annotation: Any, leaf: Callable[[ScalarType, Sequence[Any]], Any], what: str) -> Any:
+    """A value by an annotation, its leaves from ``leaf(element type, sizes)``."""
+    if annotation in (int, float, bool):                    # a Python number
+        return annotation(leaf({int: i64, float: f64, bool: bool_}[annotation], ()))
+    if typing.get_origin(annotation) is tuple and Ellipsis not in typing.get_args(annotation):
+        return tuple(built(a, leaf, f"{what}[{k}]") for k, a in enumerate(typing.get_args(annotation)))
+    if isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or hasattr(annotation, "_fields")):
+        return annotation(**{name: built(a, leaf, f"{what}.{name}") for name, a in hints.of_class(annotation).items()})
+    said = hints.leaf(annotation)
+    if said.elem is None or said.dims is None:
+        raise errors.TypeMismatch(f'{what} needs an annotation such as f32["n"], f64, a record or a tuple of them, '
+                                  f"not {annotation!r}")
+    return leaf(said.elem, said.dims)
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
@@ -206,6 +247,48 @@ def check_associative(op: Callable[..., Any], neutral: Any, elements: Any, examp
     from hypothesis import HealthCheck, given, settings
     quiet = settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     quiet(given(elements, elements, elements)(law))()
+
+
+def check_operators(f: Callable[..., Any], *args: Any, rtol: float = 1e-4) -> None:
+    """Run ``f`` on the interpreter and check that the operators of its reductions and scans are associative on the very
+    elements they meet: ``op(op(a, b), c) == op(a, op(b, c))``.  Raises AssertionFailed with the elements and the line.
+    """
+    call = f if isinstance(f, Parallel) else parallel(f)
+    program = call.program(*args)
+    leaves = call._take_apart(call._values(args, {})).leaves
+    values = [np.int64(s) for s in program.bind(leaves)] + [*leaves, *program.captured()]
+    _Checked(program.lam, rtol).call(program.lam, *values)
+
+
+class _Checked(Interpreter):
+    """The interpreter, checking an operator whenever what it gave last is its next first operand."""
+
+    def __init__(self, lam: Lambda, rtol: float):
+        super().__init__()
+        self.rtol = rtol
+        self.last: dict[int, Any] = {}
+        self.operators = {id(m.op): len(m.ne) for op in each_op(lam) for m in
+                          (*getattr(op, "scans", ()), *getattr(op, "reds", ()))}
+
+    def call(self, lam: Lambda, *args: Any) -> tuple[Any, ...]:
+        out = super().call(lam, *args)
+        width = self.operators.get(id(lam))
+        if width is not None:
+            a, b, between = self.last.get(id(lam), (None, None, (None,)))
+            accumulated, c = args[:width], args[width:]
+            if all(x is y for x, y in zip(accumulated, between)):
+                other = super().call(lam, *a, *super().call(lam, *b, *c))
+                if not all(map(self.equal, out, other)):
+                    shown = [", ".join(map(str, map(np.asarray, v))) for v in (a, b, c, out, other)]
+                    raise errors.AssertionFailed("the operator is not associative: with a = {}, b = {} and c = {}, "
+                                                 "op(op(a, b), c) = {}, but op(a, op(b, c)) = {}".format(*shown))
+            self.last[id(lam)] = accumulated, c, out
+        return out
+
+    def equal(self, x: Any, y: Any) -> bool:
+        x, y = np.asarray(x), np.asarray(y)
+        close = np.allclose(x, y, rtol=self.rtol, atol=self.rtol, equal_nan=True)
+        return bool(close if x.dtype.kind == "f" else np.array_equal(x, y))
 
 
 def _same(x: Any, y: Any, message: str, rtol: float) -> None:

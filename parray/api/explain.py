@@ -79,7 +79,8 @@ def profile(program: Program, run: Any, leaves: Sequence[Any]) -> Report:
 # --- sections --------------------------------------------------------------------------------------------------------
 
 def _inputs(program: Program) -> Section:
-    sizes = {v: v.hint if v.hint not in ("", "n") else f"n{k}" for k, v in enumerate(program.sizes)}
+    hints = Counter(v.hint or "n" for v in program.sizes)
+    sizes = {v: v.hint if v.hint and hints[v.hint] == 1 else f"{v.hint or 'n'}{k}" for k, v in enumerate(program.sizes)}
     lines = []
     for i in program.inputs:
         dims = ", ".join(sizes[d] if isinstance(d, Var) else str(d) for d in i.dims)
