@@ -13,7 +13,7 @@ MAX_LINES = 450
 ORDER = ["types", "errors", "ir", "prims", "builder", "soacs", "interpreter", "pretty", "check", "tree",
          "annotations", "record", "sizes", "program", "trace", "ad", "simplify", "contractions", "fuse",
          "interchange", "lockstep", "guards", "kernels", "lower", "memory", "cost", "cache", "backends", "pipeline",
-         "api", "prelude", "random", "printing", "testing", "__init__", "nn", "data", "cli",
+         "api", "prelude", "array_api", "random", "printing", "testing", "__init__", "nn", "data", "cli",
          "__main__"]
 LAZY = {("builder", "soacs")}                              # allowed the other way round, inside functions
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import pickle
+import sys
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -29,6 +31,11 @@ from parray.trace.function import Leaf, check_arguments, check_leaf, trace_progr
 from parray.trace.promote import fits, is_python_number, python_type
 from parray.tree import Tree
 from parray.types import ScalarType, scalar_type
+
+try:
+    import cloudpickle
+except ImportError:
+    cloudpickle = None
 
 _backend: ContextVar[str] = ContextVar("parray_backend", default="")
 _FAST = 16                                      # programs that the fast path tries
@@ -116,9 +123,19 @@ class Parallel:
     def __repr__(self) -> str:
         return f"<parallel {self.name}>"
 
-    def __reduce__(self) -> str:
-        """Pickled as Python's own functions are, by name: programs stay where they were compiled."""
-        return str(self.__qualname__)                                                # type: ignore[attr-defined]
+    def __reduce__(self) -> Any:
+        """Pickled by name where that leads to it, as Python's own functions are; else, and from a script that other
+        processes do not import, by content.  Programs stay where they were compiled; the disk cache has them."""
+        module, path = getattr(self, "__module__", ""), str(getattr(self, "__qualname__", ""))
+        known: Any = sys.modules.get(module)
+        for part in path.split("."):
+            known = getattr(known, part, None)
+        if known is self and (module != "__main__" or cloudpickle is None):
+            return path
+        if cloudpickle is None:
+            raise pickle.PicklingError(f"{self.name} cannot be found by its name, and pickling a function by content "
+                                       "needs cloudpickle: pip install cloudpickle")
+        return _from_content, (cloudpickle.dumps(self.f), self.static, self.backend, self.name)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -370,6 +387,10 @@ class Parallel:
         backend = self.backend or default_backend()
         with self._lock:
             return call, self._ready(self._entry(call, backend), call, backend)
+
+
+def _from_content(f: bytes, static: Any, backend: str | None, name: str) -> Parallel:
+    return Parallel(pickle.loads(f), static, backend, name)
 
 
 def _default(value: Any) -> Any:

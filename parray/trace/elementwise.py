@@ -13,7 +13,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from parray import builder, prims, tree
-from parray.errors import TypeMismatch
+from parray.errors import TraceError, TypeMismatch, user_location
 from parray.ir import Atom, Const, Var, resolve
 from parray.trace import context
 from parray.trace.promote import (common_type, constant, convert, fits, float_type, is_python_number, python_type)
@@ -41,7 +41,13 @@ def is_array_like(value: Any) -> bool:
 
 def as_numpy(value: Any) -> np.ndarray[Any, Any]:
     """The NumPy array of a foreign array, without a copy where possible."""
-    return np.from_dlpack(value) if not hasattr(value, "__array__") else np.asarray(value)
+    try:
+        return np.from_dlpack(value) if not hasattr(value, "__array__") else np.asarray(value)
+    except TraceError:                                          # a traced value of parray's
+        raise
+    except Exception as e:                                      # each library has its own for arrays on a device
+        raise TypeMismatch(f"an array of {type(value).__module__}.{type(value).__name__} cannot be read as one of "
+                           f"NumPy's: {e}", user_location()) from None
 
 
 def lift(value: Any, what: str = "", hint: str = "") -> Tracer:

@@ -7,6 +7,7 @@ this folder; they are looked up when used, because they in turn make tracers.
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 from functools import partial
 from types import NoneType
@@ -169,6 +170,10 @@ class Tracer:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         from parray.trace.numpy_names import call_function
         return call_function(function, args, kwargs)
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        """The Python array API's functions for traced values."""
+        return importlib.import_module("parray.array_api")             # made of this class, so imported when asked for
 
     # --- methods -----------------------------------------------------------------------------------------------------
 
