@@ -33,7 +33,7 @@ from parray.prelude import (broadcast_to, clip, cumprod, cumsum, e, expand_dims,
                             logsumexp, nan, one_hot, ones, ones_like, outer, pi, reciprocal, relu, sigmoid, silu,
                             softmax, softplus, square, zeros, zeros_like)
 from parray.printing import memory_stats, show
-from parray.record import record
+from parray.record import Record, record
 from parray.trace import Tracer
 from parray.trace.combinators import (assert_, exscan, gather, map, map2, map3, map4, map5, reduce, reduce_by_index,
                                       reduce_comm, scan, scatter, tabulate, unzip)
@@ -76,8 +76,8 @@ __all__ = ["abs", "acos", "acosh", "add", "all", "and_", "any", "argmax", "argmi
            "map", "map2", "map3", "map4", "map5", "matmul", "max", "maximum", "mean", "memory_stats", "min", "minimum",
            "mod", "mul", "nan", "ne", "neg", "not_", "one_hot", "ones", "ones_like", "or_", "outer", "Parallel",
            "parallel", "ParrayError", "partition", "pi", "popcount", "pow", "prod", "quot", "random", "reciprocal",
-           "record", "reduce", "reduce_by_index", "reduce_comm", "relu", "replicate", "replicated_iota", "reshape",
-           "reverse", "rotate", "round", "rsqrt", "scan", "scatter", "searchsorted", "segmented_iota",
+           "Record", "record", "reduce", "reduce_by_index", "reduce_comm", "relu", "replicate", "replicated_iota",
+           "reshape", "reverse", "rotate", "round", "rsqrt", "scan", "scatter", "searchsorted", "segmented_iota",
            "segmented_reduce", "segmented_scan", "shl", "show", "shr", "sigmoid", "sign", "silu", "sin", "sinh",
            "SizeMismatch", "sizes", "softmax", "softplus", "sort", "sort_by", "split", "sqrt", "square", "std",
            "stencil", "stop_gradient", "sub", "sum", "tabulate", "take", "tan", "tanh", "TraceError", "Tracer",

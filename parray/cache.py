@@ -19,7 +19,7 @@ Environment: PARRAY_CACHE=0 turns the cache off, PARRAY_CACHE_DIR moves it, PARR
 from __future__ import annotations
 
 import hashlib
-import importlib
+import importlib.util
 import linecache
 import logging
 import os
@@ -105,7 +105,8 @@ def _digest(name: str) -> str:
     todo = {name}
     while todo:
         module = todo.pop()
-        known[module] = Path(str(importlib.import_module(module).__file__)).read_text(encoding="utf-8")
+        spec = importlib.util.find_spec(module)                             # the module itself need not run
+        known[module] = Path(str(spec.origin if spec else module)).read_text(encoding="utf-8")
         todo |= _imported(known[module], name.partition(".")[0]) - known.keys()
     return hashlib.sha256("\0".join(f"{n}\0{known[n]}" for n in sorted(known)).encode()).hexdigest()
 

@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 # --- files and functions ---------------------------------------------------------------------------------------------
 
-def functions(target: str) -> dict[str, Parallel]:
+def functions(target: str) -> dict[str, Parallel[..., Any]]:
     """The functions marked ``@parallel`` that FILE[:FUNC] names, in the order of the file."""
     path, _, name = target.partition(":") if not Path(target).exists() else (target, "", "")
     file = Path(path)
@@ -114,7 +114,7 @@ def functions(target: str) -> dict[str, Parallel]:
     return {name: found[name]} if name else found
 
 
-def arguments(f: Parallel, args: Any) -> tuple[Any, ...]:
+def arguments(f: Parallel[..., Any], args: Any) -> tuple[Any, ...]:
     """What to call a function with: as given, or made from its annotations."""
     if args.args:
         given = eval(args.args, {"np": np, "pa": pa, **getattr(f.f, "__globals__", {})})

@@ -1,21 +1,39 @@
 """Names for sizes that a type checker accepts: ``f32[M, N]`` says what ``f32["M", "N"]`` says.
 
-Any type variable serves; these are here so that models need not declare their own.
+Any type variable or class serves; these are here so that programs need not declare their own.  For a type checker they
+are classes, which need no binding in records; it does not compare sizes, which is done at the call.
 """
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-D = TypeVar("D")
-E = TypeVar("E")
-F = TypeVar("F")
-H = TypeVar("H")
-K = TypeVar("K")
-L = TypeVar("L")
-M = TypeVar("M")
-N = TypeVar("N")
-P = TypeVar("P")
-T = TypeVar("T")
-V = TypeVar("V")
-W = TypeVar("W")
+if TYPE_CHECKING:
+    class A: ...
+    class B: ...
+    class C: ...
+    class D: ...
+    class E: ...
+    class F: ...
+    class H: ...
+    class K: ...
+    class L: ...
+    class M: ...
+    class N: ...
+    class P: ...
+    class T: ...
+    class V: ...
+    class W: ...
+else:
+    A = TypeVar("A")
+    B = TypeVar("B")
+    C = TypeVar("C")
+    D = TypeVar("D")
+    E = TypeVar("E")
+    F = TypeVar("F")
+    H = TypeVar("H")
+    K = TypeVar("K")
+    L = TypeVar("L")
+    M = TypeVar("M")
+    N = TypeVar("N")
+    P = TypeVar("P")
+    T = TypeVar("T")
+    V = TypeVar("V")
+    W = TypeVar("W")

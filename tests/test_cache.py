@@ -114,6 +114,19 @@ def test_key_follows_helpers_and_their_imports(tmp_path: Path, monkeypatch: pyte
     cache._digest.cache_clear()
 
 
+def test_kernels_depend_on_few_files() -> None:
+    """A change of the tracer, say, leaves what users have in their caches valid."""
+    from parray.backends import launches
+    files, todo = set(), cache._imported(launches.HEADER, "parray")
+    while todo:
+        name = todo.pop()
+        files.add(name)
+        todo |= cache._imported(Path(str(importlib.import_module(name).__file__)).read_text(), "parray") - files
+    assert "parray.backends.scalars" in files
+    assert not [f for f in files if not f.startswith("parray.backends.") and f not in {
+        "parray.errors", "parray.ir", "parray.prims", "parray.types"}]
+
+
 def test_comments_do_not_count() -> None:
     texts = [source().replace("    for", f"    # map  model.py:{line}\n    for") for line in (12, 13)]
     first = cache.load(texts[0], "entry")

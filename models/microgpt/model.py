@@ -9,11 +9,10 @@ from typing import Any
 
 import parray as pa
 from parray import f32, i64
-from parray.sizes import D, E, F, L, M, N, T, V
+from parray.sizes import D, E, F, H, L, M, N, T, V
 
 
-@pa.record
-class Params:
+class Params(pa.Record):
     """The weights, layers stacked on the first axis; there are no biases."""
     wte: f32[V, E]
     wpe: f32[T, E]
@@ -63,7 +62,7 @@ def multi_head(q: f32[N, E], k: f32[N, E], v: f32[N, E], heads: int) -> f32[N, E
     """Attention by every head on its own share of the width."""
     n, e = q.shape
 
-    def split(x: f32[N, E]) -> f32["h", N, D]:
+    def split(x: f32[N, E]) -> f32[H, N, D]:
         return pa.transpose(pa.reshape(x, (n, heads, e // heads)), (1, 0, 2))
     mixed = pa.map(attention, split(q), split(k), split(v))
     return pa.reshape(pa.transpose(mixed, (1, 0, 2)), (n, e))

@@ -84,8 +84,8 @@ def train(docs: Documents, *, params: Any = None, steps: int = 1000, batch: int 
         known = None if params is None else len(params["wte"]) - 1
         alphabet = alphabet_of(docs, known) if alphabet is None else alphabet
         if params is None:
-            size = max(max(d, default=0) for d in docs) + 1 if alphabet is None else len(alphabet)
-            params = init_params(int(size) + 1, layers, width, context, seed)
+            size = max(max(map(int, d), default=0) for d in docs) + 1 if alphabet is None else len(alphabet)
+            params = init_params(size + 1, layers, width, context, seed)
         state = start(params, dtype)
     vocabulary, (context, width) = len(state.params.wte), state.params.wpe.shape
     if alphabet is None:

@@ -56,7 +56,7 @@ def _parted(images: Any, labels: Any, seed: int) -> Images:
     images = np.repeat(np.round(images).astype(np.uint8)[:, None], 3, axis=1)
     order = np.random.default_rng(seed).permutation(len(images))
     test, train = np.split(order, [len(order) // 5])
-    return Images(*(Arrays(images[k], labels[k]) for k in (train, test)), tuple(map(str, range(10))))
+    return Images(Arrays(images[train], labels[train]), Arrays(images[test], labels[test]), tuple(map(str, range(10))))
 
 
 def digits(seed: int = 0) -> Images:
@@ -87,8 +87,8 @@ def photos(seed: int = 0, train: int = 500, test: int = 100) -> Images:
             for block in rng.choice(own, count):
                 r, c = (64 * k + rng.integers(33) for k in divmod(int(block), wide))
                 part.append(photo[r:r + 32, c:c + 32].transpose(2, 0, 1))
-    sets = (Arrays(np.stack(p), np.repeat(np.arange(len(PHOTOS)), n)) for p, n in zip(parts, (train, test)))
-    return Images(*sets, tuple(place[-1].split(".")[0] for place in PHOTOS))
+    one, other = (Arrays(np.stack(p), np.repeat(np.arange(len(PHOTOS)), n)) for p, n in zip(parts, (train, test)))
+    return Images(one, other, tuple(place[-1].split(".")[0] for place in PHOTOS))
 
 
 def cifar(folder: str | Path) -> Images:

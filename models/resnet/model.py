@@ -91,7 +91,8 @@ def init(net: str, classes: int, seed: int) -> tuple[Params, State]:
         state[name] = nn.BatchNorm(np.zeros(o, np.float32), np.ones(o, np.float32))
         return Conv(nn.kaiming(next(keys), (o, c, size, size)), np.ones(o, np.float32),
                     np.zeros(o, np.float32))
-    stem, c, blocks = conv("stem", 3, 3, widths[0]), widths[0], []
+    stem, c = conv("stem", 3, 3, widths[0]), widths[0]
+    blocks: list[Block] = []
     for stage, o in enumerate(widths):
         for k in range(depth):
             name = f"block{len(blocks)}"

@@ -94,10 +94,11 @@ def resumed(path: Path, classes: int, given: dict[str, Any]) -> Run:
         if name != "steps" and value != getattr(config, name):
             raise ValueError(f"--{name} {value} contradicts {path}, where it is {getattr(config, name)}")
     run = new_run(replace(config, **given), classes)
-    arrays = [tree.unflatten(tree.flatten(getattr(run.at, name))[1], [groups[name][k] for k in sorted(groups[name])])
-              for name in GROUPS]
+    params, state, moments = (
+        tree.unflatten(tree.flatten(getattr(run.at, name))[1], [groups[name][k] for k in sorted(groups[name])])
+        for name in GROUPS)
     run.losses = saved["losses"]
-    run.at = Point(*arrays, tuple(saved["loader"]), len(run.losses))
+    run.at = Point(params, state, moments, tuple(saved["loader"]), len(run.losses))
     return run
 
 
@@ -147,10 +148,11 @@ def train(run: Run, images: data.Images, path: Path | None, workers: int = 2, sa
         try:
             while run.at.step < config.steps:
                 for x, y in loader:
-                    *new, value, good = step(*run.at[:3], x, y, np.float32(rate(config, run.at.step)),
-                                             np.float32(config.decay))
+                    params, state, moments, value, good = step(*run.at[:3], x, y,
+                                                               np.float32(rate(config, run.at.step)),
+                                                               np.float32(config.decay))
                     run.losses.append(float(value))
-                    run.at = Point(*new, loader.state(), run.at.step + 1)
+                    run.at = Point(params, state, moments, loader.state(), run.at.step + 1)
                     right.append(int(good) / config.batch)
                     begun = begun or time.monotonic()           # the first step compiles
                     speed = (len(right) - 1) * config.batch / max(time.monotonic() - begun, 1e-9)

@@ -10,7 +10,7 @@ import functools
 from typing import Any, Callable, Sequence
 
 from parray import ad, builder, tree
-from parray.api.parallel import Parallel
+from parray.api.parallel import P, Parallel
 from parray.contractions import convolutions
 from parray.errors import TypeMismatch
 from parray.ir import Atom, Const, Lambda, Var
@@ -141,19 +141,19 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     return tree.unflatten(out, [Tracer(r) for r in results]), tree.unflatten(out, [Tracer(d) for d in dots])
 
 
-def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Parallel:
+def value_and_grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Parallel[P, Any]:
     """The function that gives ``f``'s value and its gradient in the argument (or arguments) ``argnums``.
 
     ``f`` gives a scalar, or with ``has_aux`` a pair of a scalar and anything, which then is ``(value, aux)``."""
     return _gradient(f, argnums, has_aux, True, "value_and_grad")
 
 
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Parallel:
+def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Parallel[P, Any]:
     """The function that gives the gradient of ``f``, a scalar function, in the argument (or arguments) ``argnums``."""
     return _gradient(f, argnums, has_aux, False, "grad")
 
 
-def _gradient(f: Callable[..., Any], argnums: Any, has_aux: bool, with_value: bool, what: str) -> Parallel:
+def _gradient(f: Callable[P, Any], argnums: Any, has_aux: bool, with_value: bool, what: str) -> Parallel[P, Any]:
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     inner = _unwrap(f)
 
@@ -199,7 +199,7 @@ def _seed(made: _Vjp, has_aux: bool, what: str) -> list[Atom | None]:
     return [Const(1, r.type.elem), *([None] * (len(made.results) - 1))]
 
 
-def jacrev(f: Callable[..., Any], argnums: int = 0) -> Parallel:
+def jacrev(f: Callable[..., Any], argnums: int = 0) -> Parallel[..., Any]:
     """The function that gives the Jacobian of ``f`` in an argument, by reverse mode: one pullback for each entry of the
     result.  For a result of shape ``s`` and an argument of shape ``t`` it has the shape ``s + t``; structures of
     results and arguments give structures of structures."""
@@ -218,7 +218,7 @@ def jacrev(f: Callable[..., Any], argnums: int = 0) -> Parallel:
     return _derived(f, jacobian, "jacrev")
 
 
-def jacfwd(f: Callable[..., Any], argnums: int = 0) -> Parallel:
+def jacfwd(f: Callable[..., Any], argnums: int = 0) -> Parallel[..., Any]:
     """`jacrev` by forward mode: one direction for each entry of the argument."""
     inner = _unwrap(f)
 
@@ -237,7 +237,7 @@ def jacfwd(f: Callable[..., Any], argnums: int = 0) -> Parallel:
     return _derived(f, jacobian, "jacfwd")
 
 
-def hessian(f: Callable[..., Any], argnums: int = 0) -> Parallel:
+def hessian(f: Callable[..., Any], argnums: int = 0) -> Parallel[..., Any]:
     """The function that gives the second derivatives of a scalar ``f`` in an argument: forward over reverse mode."""
     return _derived(f, jacfwd(grad(_unwrap(f), argnums), argnums).f, "hessian")
 
@@ -265,12 +265,12 @@ def _behind(x: Tracer, rank: int) -> Tracer:
     return Tracer(permute(x.atom, [*range(rank, x.ndim), *range(rank)]))
 
 
-def _derived(f: Any, function: Callable[..., Any], what: str) -> Parallel:
+def _derived(f: Callable[P, Any], function: Callable[..., Any], what: str) -> Parallel[P, Any]:
     """A function made of ``f``, compiled as ``f`` would be."""
     static = f.static if isinstance(f, Parallel) else ()
     backend = f.backend if isinstance(f, Parallel) else None
     name = f.name if isinstance(f, Parallel) else getattr(f, "__name__", type(f).__name__)
-    wrapped = functools.wraps(f.f if isinstance(f, Parallel) else f)(function)
+    wrapped: Any = functools.wraps(f.f if isinstance(f, Parallel) else f)(function)
     return Parallel(wrapped, static, backend, f"{what}({name})")
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Generic, Iterator, ParamSpec, Sequence, TypeVar, overload
 
 import numpy as np
 
@@ -37,6 +37,8 @@ try:
 except ImportError:
     cloudpickle = None
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _backend: ContextVar[str] = ContextVar("parray_backend", default="")
 _FAST = 16                                      # programs that the fast path tries
 
@@ -81,10 +83,10 @@ class _Call:
     names: list[str]
 
 
-class Parallel:
+class Parallel(Generic[P, R]):
     """A function marked ``@parallel``: see the module."""
 
-    def __init__(self, f: Callable[..., Any], static: Any = (), backend: str | None = None, name: str | None = None):
+    def __init__(self, f: Callable[P, R], static: Any = (), backend: str | None = None, name: str | None = None):
         if not callable(f):
             raise TypeMismatch(f"parallel marks a function, not {f!r}")
         functools.update_wrapper(self, f)
@@ -142,16 +144,15 @@ class Parallel:
 
     # --- the call ----------------------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if builder._state.scope is not None:
-            return self._inline(args, kwargs)
-        if kwargs or len(args) != self._count:
-            args = self._values(args, kwargs)
+            return self._inline(args, kwargs)                                        # type: ignore[no-any-return]
+        values: tuple[Any, ...] = args if not kwargs and len(args) == self._count else self._values(args, kwargs)
         for dispatch in self._fast.get(self.backend or default_backend(), ()):
-            out = dispatch(args)
+            out = dispatch(values)
             if out is not MISS:
-                return out
-        return self._slow(args)
+                return out                                                           # type: ignore[no-any-return]
+        return self._slow(values)                                                    # type: ignore[no-any-return]
 
     def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """One value for each parameter (a tuple for ``*args``, a dict for ``**kwargs``); defaults are `Static`."""
@@ -165,13 +166,14 @@ class Parallel:
 
     def _apply(self, *values: Any) -> Any:
         """The Python function on one value for each parameter."""
+        f: Callable[..., Any] = self.f
         values = tuple(v.value if isinstance(v, Static) else v for v in values)
         if self._plain:
-            return self.f(*values)
+            return f(*values)
         if self.signature is None:
-            return self.f(*values[0])
+            return f(*values[0])
         bound = inspect.BoundArguments(self.signature, dict(zip(self._parameters, values)))
-        return self.f(*bound.args, **bound.kwargs)
+        return f(*bound.args, **bound.kwargs)
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As part of the function that is being traced."""
@@ -389,7 +391,7 @@ class Parallel:
             return call, self._ready(self._entry(call, backend), call, backend)
 
 
-def _from_content(f: bytes, static: Any, backend: str | None, name: str) -> Parallel:
+def _from_content(f: bytes, static: Any, backend: str | None, name: str) -> Parallel[..., Any]:
     return Parallel(pickle.loads(f), static, backend, name)
 
 
@@ -419,6 +421,16 @@ def _broadcast_ones(program: Program, conflict: Any, shapes: Sequence[tuple[int,
     if not any(r.broadcast for r in reasons):
         return frozenset()
     return frozenset(p for p in places if shapes[p[0]][p[1]] == 1)
+
+
+@overload
+def parallel(f: Callable[P, R], *, static: Any = (), backend: str | None = None, name: str | None = None
+             ) -> Parallel[P, R]: ...
+
+
+@overload
+def parallel(f: None = None, *, static: Any = (), backend: str | None = None, name: str | None = None
+             ) -> Callable[[Callable[P, R]], Parallel[P, R]]: ...
 
 
 def parallel(f: Callable[..., Any] | None = None, *, static: Any = (), backend: str | None = None,

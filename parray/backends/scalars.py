@@ -12,7 +12,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from parray import prims
+import parray.prims as prims
 from parray.backends.intrinsics import ALWAYS, f64
 
 # --- floats as LLVM has them -----------------------------------------------------------------------------------------
