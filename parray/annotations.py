@@ -2,7 +2,8 @@
 
 At run time these names are the `ScalarType`s of `parray.types`; this module is never imported then.  Inside a function
 an array answers to everything (it derives from ``Any``); what is given to one must be able to subtract and negate:
-arrays of any library and numbers are, text, lists, dicts and None are not.
+arrays of any library and numbers are, text, lists, dicts and None are not.  The price is that type checkers, which do
+not let protocols be called, want ``x.astype(f32)`` where ``f32(x)`` would do.
 """
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ d = summed(np.ones(3), 3, 0)
 e = pa.grad(summed)(x, k=2, i=np.int64(1))
 f = parallel(lambda x: x + 1)(x)
 u, v = p
-print(a.shape, d + 1, b[0], (-p)._replace(w=x), len(summed.explain(x, 2, 1)))
+print(a.shape, d + 1, b[0], (-p)._replace(w=x), a.astype(f64), len(summed.explain(x, 2, 1)))
 '''
 WRONG = '''
 linear(x, p)

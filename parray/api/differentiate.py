@@ -271,7 +271,9 @@ def _derived(f: Callable[P, Any], function: Callable[..., Any], what: str) -> Pa
     backend = f.backend if isinstance(f, Parallel) else None
     name = f.name if isinstance(f, Parallel) else getattr(f, "__name__", type(f).__name__)
     wrapped: Any = functools.wraps(f.f if isinstance(f, Parallel) else f)(function)
-    return Parallel(wrapped, static, backend, f"{what}({name})")
+    made: Parallel[P, Any] = Parallel(wrapped, static, backend, f"{what}({name})")
+    made.checked_inside = isinstance(f, Parallel)                # a plain function's annotations bind no caller either
+    return made
 
 
 def custom_vjp(f: Callable[..., Any], fwd: Callable[..., Any], bwd: Callable[..., Any]) -> Callable[..., Any]:

@@ -107,6 +107,7 @@ class Parallel(Generic[P, R]):
         self._wanted: dict[Any, list[hints.Wanted]] = {}
         self._lock = threading.RLock()
         self.compiles = 0
+        self.checked_inside = True               # whether annotations bind calls from functions that are traced
 
     def _read_parameters(self, f: Callable[..., Any]) -> None:
         try:
@@ -177,7 +178,7 @@ class Parallel(Generic[P, R]):
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As part of the function that is being traced."""
-        if not any(a is not None for a in self._annotations.values()):
+        if not self.checked_inside or not any(a is not None for a in self._annotations.values()):
             return self.f(*args, **kwargs)
         values = tuple(v.value if isinstance(v, Static) else v for v in self._values(args, kwargs))
         traced = [k for k, p in enumerate(self._parameters) if p not in self._static]
