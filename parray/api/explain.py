@@ -33,16 +33,15 @@ def place(loc: Loc | None) -> str:
     return f"{loc.file.rsplit('/', 1)[-1]}:{loc.line}" if loc else ""
 
 
-def explain(program: Program, leaves: Sequence[Any], backend: str) -> Report:
-    """The report on a program for arguments of these sizes."""
+def explain(program: Program, leaves: Sequence[Any]) -> Report:
+    """The report on a program for arguments of these sizes, as the CPU backend runs it."""
     stages = pipeline.stages(program.lam)
-    sections = [_inputs(program), _passes(stages), _loops(stages)]
-    if backend == "cpu":
-        kernels = _lowered(program, stages)
-        launches = split(kernels)
-        meter = _meter(kernels, program, leaves)
-        costs = [meter.measure(c.stms, c.around) for c in launches.listing]
-        sections += [_kernels(launches, costs), _memory(kernels, launches, meter)]
+    kernels = _lowered(program, stages)
+    launches = split(kernels)
+    meter = _meter(kernels, program, leaves)
+    costs = [meter.measure(c.stms, c.around) for c in launches.listing]
+    sections = [_inputs(program), _passes(stages), _loops(stages), _kernels(launches, costs),
+                _memory(kernels, launches, meter)]
     sections.append(Section("graph, after all passes", picture=svg(stages[-1][1])))
     return Report(sections if sections[-1].picture else sections[:-1])
 

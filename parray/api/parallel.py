@@ -375,7 +375,7 @@ class Parallel(Generic[P, R]):
         call = self._take_apart(self._values(args, kwargs))
         backend = self.backend or default_backend()
         with self._lock:
-            return explain(self._entry(call, backend).program, call.leaves, backend)
+            return explain(self._entry(call, backend).program, call.leaves)
 
     def profile(self, *args: Any, **kwargs: Any) -> Report:
         """Run the program for a third of a second: each kernel's time, and which share of what the machine can do that

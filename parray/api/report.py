@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import dataclass, field
 from typing import Any, Sequence
 
+_NUMBER = re.compile(r"[≥ ]*[\d.]+( ?[A-Za-z%]{1,3}( \w+)?)?$")
 _STYLE = "<style>.parray td,.parray th{text-align:left;padding:0 1em 0 0;font-family:monospace}</style>"
 
 
@@ -27,8 +29,7 @@ class Section:
 
     def flush_right(self) -> list[bool]:
         """Which columns are numbers."""
-        return [all(c[:1].isdigit() or c[:1] in "<~≥" for c in column if c) and any(column)
-                for column in zip(*self.rows)]
+        return [all(_NUMBER.match(c) for c in column if c) and any(column) for column in zip(*self.rows)]
 
     def html(self) -> str:
         """The section as HTML."""
