@@ -118,4 +118,7 @@ def compile_program(program: Program, backend: str) -> Any:
         from parray.lower import lower
         kernels = lower(optimise(program.lam), len(program.sizes), program.name, cpu.vector_bytes())
         return cpu.compile_program(kernels, InterpreterExecutable(program))
+    if backend == "cuda":
+        raise BackendError("programs do not run on a GPU yet (docs/gpu.md); the backends are "
+                           f"{', '.join(BACKENDS)}", user_location())
     raise BackendError(f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}", user_location())

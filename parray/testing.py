@@ -300,12 +300,12 @@ def _same(x: Any, y: Any, message: str, rtol: float) -> None:
 
 
 def check_gradients(f: Callable[..., Any], *args: Any, order: int = 1, seed: int = 0, eps: float = 1e-6,
-                    tol: float = 1e-5) -> None:
+                    tol: float = 1e-5, static: bool = False) -> None:
     """Check both modes of differentiation against central differences and each other, in f64, along random directions.
 
     For a direction v and a cotangent u it compares ``<u, (f(x + e v) - f(x - e v)) / 2e>``, ``<u, jvp f x v>`` and
     ``<vjp f x u, v>``; ``order=2`` checks the derivatives in the same way.  Float arguments are converted to f64,
-    others are constant.  Raises AssertionError with the three numbers.
+    others are constant; ``static`` makes all sizes constants too.  Raises AssertionError with the three numbers.
     """
     leaves, structure = tree.flatten(tuple(args))
     on = [k for k, x in enumerate(leaves) if np.asarray(x).dtype.kind == "f"]
@@ -319,31 +319,35 @@ def check_gradients(f: Callable[..., Any], *args: Any, order: int = 1, seed: int
             new[k] = x
         return function(*tree.unflatten(structure, new))
     function: Any = getattr(f, "f", f) if hasattr(f, "compiles") else f
-    _check_gradients(of_floats, point, order, np.random.default_rng(seed), eps, tol)
+    static = static or isinstance(f, Parallel) and bool(f.static)
+    _check_gradients(of_floats, point, order, np.random.default_rng(seed), eps, tol, static)
 
 
-def _check_gradients(f: Callable[..., Any], point: list[Any], order: int, rng: Any, eps: float, tol: float) -> None:
-    call = parallel(lambda *xs: [y for y in tree.leaves(f(*xs)) if y.dtype.is_float])
+def _check_gradients(f: Callable[..., Any], point: list[Any], order: int, rng: Any, eps: float, tol: float,
+                     static: bool) -> None:
+    call = parallel(lambda *xs: [y for y in tree.leaves(f(*xs)) if y.dtype.is_float], static=static)
     y = [np.asarray(a, np.float64) for a in call(*point)]
     v = [np.asarray(rng.normal(size=np.shape(x))) for x in point]
     u = [np.asarray(rng.normal(size=np.shape(a))) for a in y]
     ahead, behind = (call(*[x + e * d for x, d in zip(point, v)]) for e in (eps, -eps))
     numeric = sum(float(np.sum(w * (np.asarray(p, np.float64) - q))) / (2 * eps) for w, p, q in zip(u, ahead, behind))
-    forward = parallel(lambda xs, dots: jvp(lambda *zs: _floats(f, zs), tuple(xs), tuple(dots))[1])
+    forward = parallel(lambda xs, dots: jvp(lambda *zs: _floats(f, zs), tuple(xs), tuple(dots))[1],
+                       static=static)
 
     def pulled(xs: Any, bars: Any) -> Any:
         out = vjp(lambda *zs: _floats(f, zs), *xs)[1](bars)
         return (out,) if len(xs) == 1 else out
     by_jvp = sum(float(np.sum(w * d)) for w, d in zip(u, forward(tuple(point), tuple(v))))
-    by_vjp = sum(float(np.sum(g * d)) for g, d in zip(parallel(pulled)(tuple(point), u), v))
+    by_vjp = sum(float(np.sum(g * d)) for g, d in zip(parallel(pulled, static=static)(tuple(point), u), v))
     scale = max(1.0, abs(numeric), abs(by_jvp))
     if abs(by_jvp - by_vjp) > 1e-9 * scale or abs(by_jvp - numeric) > tol * scale:
         raise AssertionError(f"derivatives disagree: differences {numeric}, jvp {by_jvp}, vjp {by_vjp}")
     if order > 1:
         k = len(point)
-        _check_gradients(lambda *zs: pulled(zs[:k], list(zs[k:])), point + u, order - 1, rng, eps, 10 * tol)
+        _check_gradients(lambda *zs: pulled(zs[:k], list(zs[k:])), point + u, order - 1, rng, eps, 10 * tol,
+                         static)
         _check_gradients(lambda *zs: jvp(lambda *xs: _floats(f, xs), zs[:k], zs[k:])[1], point + v, order - 1, rng, eps,
-                         10 * tol)
+                         10 * tol, static)
 
 
 def _floats(f: Callable[..., Any], xs: Any) -> list[Any]:

@@ -59,10 +59,11 @@ def imports(node: ast.AST, lazy: bool = False) -> Iterator[tuple[str, bool, int]
 
 
 def public_definitions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.ClassDef]:
-    """The module's own functions and classes that others may use."""
+    """The module's own functions and classes that others may use; the signatures of an overloaded one are no others."""
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-            yield node
+            if not any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list):
+                yield node
 
 
 def parse(path: Path) -> ast.Module:

@@ -16,7 +16,7 @@ from parray.api.parallel import parallel
 from parray.cost import Meter
 from parray.types import ScalarType, f32
 
-LEVELS = (1 << 18, 1 << 22, 1 << 27)              # bytes in use, of one thread: second cache, last cache, memory
+LEVELS = (1 << 18, 1 << 22, 1 << 24, 1 << 27)     # bytes in use, of one thread: from the second cache to memory
 SIDE = 256                                       # of the matrices
 
 
