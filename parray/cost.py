@@ -58,6 +58,9 @@ class Meter:
     """Counts kernels of one program in the order in which they run; ``env`` holds the scalars known so far."""
     env: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.env = {"thread": 0, "threads": 1} | self.env
+
     def measure(self, stms: Sequence[Any], around: Sequence[Around] = ()) -> Cost:
         """The cost of a kernel with these loops around it."""
         self.cost = Cost()

@@ -52,12 +52,13 @@ def profile(program: Program, run: Any, leaves: Sequence[Any]) -> Report:
         raise BackendError("only the CPU backend has kernels to profile: give backend='cpu'", user_location())
     sizes = program.bind(leaves)
     given = [*leaves, *program.captured()]
-    meter = _meter(run.program, program, leaves)
-    costs = [meter.measure(c.stms, c.around) for c in run.launches.listing]
     runs: list[tuple[list[int], int]] = []
     whole: list[int] = []
     end = time.perf_counter() + SECONDS
     run.timed(sizes, given)
+    threads = run.threads(sizes)
+    meter = _meter(run.program, program, leaves, threads)
+    costs = [meter.measure(c.stms, c.around) for c in run.launches.listing]
     while len(runs) < 3 or time.perf_counter() < end:
         start = time.perf_counter_ns()
         run(sizes, given)
@@ -65,7 +66,6 @@ def profile(program: Program, run: Any, leaves: Sequence[Any]) -> Report:
         runs.append(run.timed(sizes, given))
     times = [statistics.median(column) for column in zip(*(r[0] for r in runs))]
     waiting = statistics.median(r[1] for r in runs)
-    threads = run.threads(sizes)
     head = Section(f"{program.name}: {duration(statistics.median(whole))} a call on {threads} thread"
                    f"{'s' * (threads > 1)}, median of {len(runs)}",
                    [f"kernels {duration(sum(times))}, threads waiting for each other {duration(waiting)}",
@@ -166,9 +166,9 @@ def _lowered(program: Program, stages: Stages) -> KernelProgram:
     return lower(stages[-1][1], len(program.sizes), program.name, cpu.vector_bytes())
 
 
-def _meter(kernels: KernelProgram, program: Program, leaves: Sequence[Any]) -> Meter:
-    """A meter that knows the sizes and scalars of a call on one thread."""
-    env: dict[str, Any] = dict(zip(kernels.sizes, program.bind(leaves)), thread=0, threads=1)
+def _meter(kernels: KernelProgram, program: Program, leaves: Sequence[Any], threads: int = 1) -> Meter:
+    """A meter that knows the sizes and scalars of a call."""
+    env: dict[str, Any] = dict(zip(kernels.sizes, program.bind(leaves)), threads=threads)
     for p, leaf in zip(kernels.params, leaves):
         if isinstance(p, Ref):
             env[p.name] = leaf

@@ -200,18 +200,20 @@ def _exp_inside(c: Code, x: Any) -> Any:
 
 
 def _exp(c: Code, x: Any) -> Any:
-    x = c.at_least(c.at_most(x, c.tables.overflow), c.tables.underflow)
+    nothing = c.test(x, "<", c.tables.underflow)      # a masked row's -inf: a product that underflows takes 100 cycles
+    x = c.at_most(c.select(nothing, 0.0, x), c.tables.overflow)
     biased, k, r = _reduce(c, x)
-    return _scale(c, c.add(_expm1_small(c, r), 1.0), biased, k)
+    return c.select(nothing, 0.0, _scale(c, c.add(_expm1_small(c, r), 1.0), biased, k))
 
 
 def _exp2(c: Code, x: Any) -> Any:
     top = float(c.tables.bias + 1)
-    x = c.at_least(c.at_most(x, top), -top - c.tables.digits)
+    nothing = c.test(x, "<", -top - c.tables.digits)
+    x = c.at_most(c.select(nothing, 0.0, x), top)
     t = c.add(x, c.magic)
     k = c.sub(t, c.magic)
     r = c.mul(c.sub(x, k), sum(c.tables.log_2))
-    return _scale(c, c.add(_expm1_small(c, r), 1.0), c.bits(t), k)
+    return c.select(nothing, 0.0, _scale(c, c.add(_expm1_small(c, r), 1.0), c.bits(t), k))
 
 
 def _expm1(c: Code, original: Any) -> Any:

@@ -14,7 +14,7 @@ from parray import kernels as K
 from parray.ir import Stm
 from parray.kernels import Acc, Apply, Assign, Expr, For, If, Let, Lit, Par, Ref
 from parray.lower.core import Lowering, combine, lower_op
-from parray.lower.soacs import SCALAR_BLOCK, blocks
+from parray.lower.soacs import SCALAR_BLOCK, blocks, shared_length
 from parray.lower.tiles import Tiles
 from parray.lower.values import Arr, Dest, Val
 from parray.soacs import Contract
@@ -184,17 +184,17 @@ def _sum_last(nest: Nest, lw: Lowering, at: At, last: int, acc: Ref) -> None:
     body: list[K.Stm] = []
     lw.emit(For(b.name, blocks(n, SCALAR_BLOCK), body))
     with lw.into(body):
-        _sum_block(nest, lw, at, last, acc, b)
+        _sum_block(nest, lw, at, last, acc, b, Lit(SCALAR_BLOCK))
 
 
-def _sum_block(nest: Nest, lw: Lowering, at: At, last: int, acc: Ref, b: Ref) -> None:
+def _sum_block(nest: Nest, lw: Lowering, at: At, last: int, acc: Ref, b: Ref, length: Expr) -> None:
     n = nest.size[last]
     part = Ref(lw.fresh("acc"), nest.elem)
     lw.emit(Let(part.name, Lit(0, nest.elem)))
-    first = lw.let(K.mul(b, Lit(SCALAR_BLOCK)))
+    first = lw.let(K.mul(b, length))
     j = Ref(lw.fresh("j"))
     inner: list[K.Stm] = []
-    lw.emit(For(j.name, K.minimum(Lit(SCALAR_BLOCK), K.sub(n, first)), inner))
+    lw.emit(For(j.name, K.minimum(length, K.sub(n, first)), inner))
     with lw.into(inner):
         k = lw.let(K.add(first, j), "j")
         lw.emit(Assign(part.name, combine("add", part, nest.term(at | {last: k}))))
@@ -209,13 +209,14 @@ def _dot(nest: Nest, lw: Lowering) -> Expr:
     acc = Acc(lw.fresh("acc"), lw.fresh("part"), Lit(0, nest.elem))
     total, other = Ref(acc.name, nest.elem), Ref(acc.other, nest.elem)
     b = Ref(lw.fresh("j"))
-    par = Par(b.name, nest.size[first] if rest else blocks(nest.size[first], SCALAR_BLOCK), [], [acc],
+    length = shared_length(lw, nest.size[first], SCALAR_BLOCK)
+    par = Par(b.name, nest.size[first] if rest else blocks(nest.size[first], length), [], [acc],
               [Assign(acc.name, combine("add", total, other))], loc=lw.loc, what="contract")
     with lw.into(par.body), lw.mode(host=False, private=True):
         if rest:
             *outer, last = rest
             nest.loops(outer, {first: b}, lambda at: _sum_last(nest, lw, at, last, total))
         else:
-            _sum_block(nest, lw, {}, first, total, b)
+            _sum_block(nest, lw, {}, first, total, b, length)
     lw.emit(par)
     return total

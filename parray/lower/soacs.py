@@ -11,7 +11,7 @@ from typing import Callable, Sequence
 
 from parray import kernels as K
 from parray.ir import Lambda, Monoid, Stm, Var, free_vars
-from parray.kernels import Acc, Apply, Assign, Buf, Expr, For, If, Let, Lit, Par, Ref, Serial, add, mul
+from parray.kernels import ONE, Acc, Apply, Assign, Buf, Expr, For, If, Let, Lit, Par, Ref, Serial, add, mul, sub
 from parray.lower.core import Lowering, combine, lower_op
 from parray.lower.values import Arr, Dest, Lazy, Val, row_major
 from parray.soacs import Prim, Scatter, Screma, Update
@@ -173,15 +173,16 @@ class Body:
         with self.lw.into(body):
             self.share(i, accs)
 
-    def share(self, i: Ref, accs: list[list[Val]]) -> None:
-        """What iteration i of the outermost loop does: one element, or a block of them."""
-        lengths = block_lengths(self.op)
+    def share(self, i: Ref, accs: list[list[Val]], length: Expr | None = None) -> None:
+        """What iteration i of the outermost loop does: one element, or a block of them (of ``length``)."""
+        lengths = [Lit(k) for k in block_lengths(self.op)]
         if lengths:
-            self.block(mul(i, Lit(lengths[0])), self.n, lengths, accs)
+            length = lengths[0] if length is None else length
+            self.block(mul(i, length), self.n, [length, *lengths[1:]], accs)
         else:
             self.iteration(i, accs)
 
-    def block(self, first: Expr, stop: Expr, lengths: Sequence[int], accs: list[list[Val]],
+    def block(self, first: Expr, stop: Expr, lengths: Sequence[Expr], accs: list[list[Val]],
               bases: list[list[Val]] | None = None) -> None:
         """The block at ``first``: its own accumulators, then one step of those around it.
 
@@ -202,14 +203,14 @@ class Body:
             else:
                 before.append([lw.let(combine("add", plain(bases[k][0]), plain(acc[0])))])
         first = lw.let(first, "j")
-        end = lw.let(K.minimum(K.add(first, Lit(length)), stop), "j") if finer else stop
+        end = lw.let(K.minimum(K.add(first, length), stop), "j") if finer else stop
         j = Ref(lw.fresh("j"))
         body: list[K.Stm] = []
         count = K.sub(end, first)
-        lw.emit(For(j.name, blocks(count, finer[0]) if finer else K.minimum(Lit(length), count), body))
+        lw.emit(For(j.name, blocks(count, finer[0]) if finer else K.minimum(length, count), body))
         with lw.into(body):
             if finer:
-                self.block(add(first, mul(j, Lit(finer[0]))), end, finer, inner, before)
+                self.block(add(first, mul(j, finer[0])), end, finer, inner, before)
             else:
                 self.iteration(lw.let(add(first, j), "j"), inner, before)
         for m, acc, part in zip(op.scans + op.reds, accs, inner):
@@ -226,9 +227,18 @@ def _joined(a: Arr) -> Arr:
     return Arr(a.buf, a.offset, (mul(a.shape[0], a.shape[1]), *a.shape[2:]), a.strides[1:])
 
 
-def blocks(n: Expr, length: int) -> Expr:
+def blocks(n: Expr, length: int | Expr) -> Expr:
     """How many blocks of a length cover ``n`` elements."""
-    return Apply("floordiv", (add(n, Lit(length - 1)), Lit(length)), i64)
+    length = Lit(length) if isinstance(length, int) else length
+    return Apply("floordiv", (add(n, sub(length, ONE)), length), i64)
+
+
+def shared_length(lw: Lowering, n: Expr, length: int) -> Expr:
+    """The length of blocks that threads share: shorter where there would be fewer blocks than threads."""
+    if not lw.vector_bytes:                       # a GPU's threads share blocks of a fixed length
+        return Lit(length)
+    each = blocks(Apply("max", (n, ONE), i64), Ref("threads"))
+    return lw.let(K.minimum(Lit(length), each), "j")
 
 
 def split_by_width(op: Screma, values: Sequence[Dest | None]) -> list[list[Dest | None]]:
@@ -276,7 +286,8 @@ def _parallel(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
     body = Body(op, lw, stm, dests)
     lengths = block_lengths(op)
     i = Ref(lw.fresh("j"))
-    par = Par(i.name, blocks(body.n, lengths[0]) if lengths else body.n, [], loc=stm.loc, what=describe(op))
+    length = shared_length(lw, body.n, lengths[0]) if lengths else None
+    par = Par(i.name, body.n if length is None else blocks(body.n, length), [], loc=stm.loc, what=describe(op))
     accs: list[list[Val]] = []
     outs: list[Val] = []
     for m, wanted in zip(op.reds, split_by_width(op, body.red_dests)):
@@ -284,7 +295,7 @@ def _parallel(op: Screma, lw: Lowering, stm: Stm, dests: Dests) -> Sequence[Val]
         accs.append(acc)
         outs += out
     with lw.into(par.body), lw.mode(host=False, private=True):
-        body.share(i, accs)
+        body.share(i, accs, length)
     lw.emit(par)
     return [*outs, *(d.arr for d in body.outs)]
 
