@@ -84,3 +84,19 @@ __all__ = ["abs", "acos", "acosh", "add", "all", "and_", "any", "argmax", "argmi
            "transpose", "tree", "trunc", "TypeMismatch", "u16", "u32", "u64", "u8", "unflatten", "unique", "unzip",
            "update", "use_backend", "value_and_grad", "var", "vjp", "where", "while_loop", "xor", "zeros",
            "zeros_like", "zip"]
+
+_ELSEWHERE = {"vmap": "pa.map(f, xs)", "pmap": "pa.map(f, xs)", "jit": "pa.parallel(f)",
+              "array": "np.stack or np.array",
+              "asarray": "np.stack or np.array", "arange": "pa.iota(n)", "concatenate": "pa.concat(xs, ys)",
+              "stack": "np.stack", "nonzero": "pa.filter(p, xs) or xs[mask]", "norm": "pa.sqrt(pa.dot(x, x))",
+              "einsum": "pa.contract(spec, ..)", "fori_loop": "pa.loop(n, body, init)", "bool": "pa.bool_",
+              "int": "pa.i64", "float": "pa.f64", "append": "pa.concat(xs, ys)", "repeat": "pa.replicate(n, x)",
+              "fold": "pa.foldl(f, init, xs)", "accumulate": "pa.scan(op, ne, xs)", "if_": "pa.cond",
+              "switch": "pa.cond"}
+
+
+def __getattr__(name: str) -> object:
+    import difflib
+    near = difflib.get_close_matches(name, __all__, 1)
+    hint = f"use {_ELSEWHERE[name]}" if name in _ELSEWHERE else f"did you mean pa.{near[0]}?" if near else ""
+    raise AttributeError(f"parray has no {name!r}" + (f": {hint}" if hint and not name.startswith("__") else ""))

@@ -19,6 +19,7 @@ import numpy as np
 
 # Folders whose frames are not the user's: NumPy's functions call back into tracers.
 _PACKAGES = tuple(os.path.dirname(os.path.abspath(str(f))) + os.sep for f in (__file__, np.__file__))
+_RUNPY = "<frozen runpy>"
 _BETWEEN = {contextlib.__file__, functools.__file__}        # whose frames may stand between ours
 
 
@@ -77,6 +78,8 @@ def user_location() -> Loc | None:
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_PACKAGES) and code.co_filename not in _BETWEEN:
+            if code.co_filename == _RUNPY:                      # python -m parray: there is no code of the user's
+                return None
             return Loc(code.co_filename, frame.f_lineno, code.co_name, (code, frame.f_lasti))
         frame = frame.f_back                                    # type: ignore[assignment]
     return None

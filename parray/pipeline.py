@@ -19,6 +19,7 @@ from parray.interpreter import run
 from parray.ir import Lambda, Stm, Substitution
 from parray.program import Program
 from parray.simplify import simplify
+from parray.simplify.dead import remove_dead
 from parray.soacs import CustomVjp, Foreign, Prim
 
 
@@ -93,12 +94,12 @@ def optimise(lam: Lambda) -> Lambda:
 
 
 class InterpreterExecutable:
-    """Runs the graph as it was traced, without any pass: the reference."""
+    """Runs the graph as it was traced, but for what nothing uses: the reference."""
 
     source = "# the interpreter runs the graph itself: see f.graph(...)"
 
     def __init__(self, program: Program):
-        self.lam = program.lam
+        self.lam = remove_dead(program.lam)             # what nothing uses is not part of a program's meaning
         self.elems = [i.elem.dtype.type for i in program.inputs]
 
     def __call__(self, sizes: Sequence[int], leaves: Sequence[Any]) -> list[Any]:

@@ -159,6 +159,8 @@ def integers(k: Any, shape: Any, low: Any, high: Any, dtype: Any = i64) -> Any:
     elem = scalar_type(dtype)
     if not elem.is_integer:
         raise TypeMismatch(f"pa.random.integers gives integers, not {elem}", builder.here())
+    if isinstance(low, int) and isinstance(high, int) and low >= high:
+        raise TypeMismatch(f"pa.random.integers: there is no integer from {low} to below {high}", builder.here())
     first = lift(low, "pa.random.integers").astype(i64)
     span = (lift(high, "pa.random.integers").astype(i64) - first).astype(u64)
     return _numbers(k, shape, lambda a, b: ((_wide(a, b) % span).astype(i64) + first).astype(elem),

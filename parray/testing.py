@@ -24,7 +24,7 @@ import numpy as np
 from parray import errors, tree
 from parray.api import Parallel, jvp, parallel, use_backend, vjp
 from parray.interpreter import Interpreter
-from parray.ir import Lambda, each_op
+from parray.ir import Lambda, Monoid, each_op
 from parray.trace import hints
 from parray.types import SCALAR_TYPES, ScalarType, bool_, f64, i64, scalar_type
 
@@ -250,8 +250,9 @@ def check_associative(op: Callable[..., Any], neutral: Any, elements: Any, examp
 
 
 def check_operators(f: Callable[..., Any], *args: Any, rtol: float = 1e-4) -> None:
-    """Run ``f`` on the interpreter and check that the operators of its reductions and scans are associative on the very
-    elements they meet: ``op(op(a, b), c) == op(a, op(b, c))``.  Raises AssertionFailed with the elements and the line.
+    """Run ``f`` on the interpreter and check the operators of its reductions and scans on the very elements they meet:
+    that they are associative, ``op(op(a, b), c) == op(a, op(b, c))``, and their neutral elements neutral.  Raises
+    AssertionFailed with the elements and the line.
     """
     call = f if isinstance(f, Parallel) else parallel(f)
     program = call.program(*args)
@@ -267,15 +268,21 @@ class _Checked(Interpreter):
         super().__init__()
         self.rtol = rtol
         self.last: dict[int, Any] = {}
-        self.operators = {id(m.op): len(m.ne) for op in each_op(lam) for m in
-                          (*getattr(op, "scans", ()), *getattr(op, "reds", ()))}
+        self.operators: dict[int, Monoid] = {id(m.op): m for op in each_op(lam) for m in
+                                             (*getattr(op, "scans", ()), *getattr(op, "reds", ()))}
 
     def call(self, lam: Lambda, *args: Any) -> tuple[Any, ...]:
         out = super().call(lam, *args)
-        width = self.operators.get(id(lam))
-        if width is not None:
+        m = self.operators.get(id(lam))
+        if m is not None:
             a, b, between = self.last.get(id(lam), (None, None, (None,)))
-            accumulated, c = args[:width], args[width:]
+            accumulated, c = args[:m.width], args[m.width:]
+            ne = [self.value(x) for x in m.ne]
+            if all(x is y for x, y in zip(accumulated, ne)):
+                for side in (out, super().call(lam, *c, *ne)):
+                    if not all(map(self.equal, side, c)):
+                        e, x, y = (", ".join(map(str, map(np.asarray, v))) for v in (ne, c, side))
+                        raise errors.AssertionFailed(f"{e} is not neutral: with x = {x}, op of both is {y}")
             if all(x is y for x, y in zip(accumulated, between)):
                 other = super().call(lam, *a, *super().call(lam, *b, *c))
                 if not all(map(self.equal, out, other)):

@@ -39,7 +39,7 @@ def untyped(x):
 WRONG = FILE + '''
 @parallel
 def difference(x: f64["n"]) -> f64:
-    return pa.reduce(lambda a, b: a - b, 0, x)
+    return pa.reduce(lambda a, b: a + b + a * a * b, 0, x)
 '''
 
 
@@ -93,6 +93,7 @@ def test_explain_profiles_and_writes_a_page(capsys: Any, file: str, tmp_path: Pa
     (["explain", "FILE:untyped"], "x needs an annotation such as .* or give the arguments with --args"),
     (["explain", "FILE:linear", "--sizes", "m"], "name=number, not 'm'"),
     (["explain", "FILE:linear", "--graph", "nowhere"], "there is no stage 'nowhere'"),
+    (["explain", "FILE:linear", "--args", "np.aran"], "--args 'np.aran': AttributeError"),
     (["test", "nowhere.py"], "there is no file 'nowhere.py'"), (["bench", golden.__file__], "no function marked"),
 ])
 def test_what_cannot_be_done(capsys: Any, file: str, args: list[str], message: str) -> None:
@@ -121,7 +122,7 @@ def test_an_operator_that_is_not_associative_is_found(capsys: Any, file: str) ->
     Path(file).write_text(WRONG)
     status, out, _ = run(capsys, "test", f"{file}:difference")
     assert status == 1 and "difference: FAILED: AssertionFailed: the operator is not associative: with a = " in out
-    line = next(k for k, text in enumerate(WRONG.splitlines(), 1) if "a - b" in text)
+    line = next(k for k, text in enumerate(WRONG.splitlines(), 1) if "a * a * b" in text)
     assert f"at {file}:{line}, in difference" in out and "given_=(array(" in out
 
 
@@ -181,6 +182,8 @@ def test_operators_are_checked_on_what_they_meet() -> None:
         return pa.reduce(best, (0, 0, 0, 0), (up, up, up, x))
     testing.check_operators(f, np.array([1, -2, 3, 4, -1, 5, -6, 1]))
     testing.check_operators(lambda x: pa.map(lambda row: pa.scan(pa.mul, 1.0, row), x), np.ones((3, 4)) / 3)
-    with pytest.raises(pa.AssertionFailed, match="not associative") as e:
+    with pytest.raises(pa.AssertionFailed, match="10.0 is not neutral: with x = 1.0, op of both is 11.0"):
+        testing.check_operators(lambda x: pa.reduce(pa.add, 10.0, x), np.ones(3))
+    with pytest.raises(pa.AssertionFailed, match="not associative|not neutral") as e:
         testing.check_operators(lambda x: pa.scan(lambda a, b: a / b, 1.0, x), np.arange(1.0, 5.0))
     assert "pa.scan(lambda a, b: a / b" in str(e.value)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import parray as pa
-from parray import parallel
+from parray import f32, f64, parallel
 
 X = np.arange(4.0)
 
@@ -245,3 +245,79 @@ def test_words(f: Any, message: str) -> None:
     with pytest.raises(pa.ParrayError, match=message) as e:
         parallel(f)(X)
     assert e.value.loc is not None and e.value.loc.file == __file__
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+def test_annotations_of_results_bind(backend: str) -> None:
+    @parallel
+    def sizes(x: f64["n"], y: f64["m"]) -> f64["m"]:
+        return x
+    assert sizes(X, X).shape == (4,)
+    with pytest.raises(pa.SizeMismatch, match="result of sizes is 'm' in its annotations"):
+        sizes(X, X[:2])
+
+    @parallel
+    def element(x: f64["n"]) -> f32["n"]:
+        return x
+    with pytest.raises(pa.TypeMismatch, match=r"the result is f64\[n\], the annotation says f32\[n\]; convert"):
+        element(X)
+
+    @parallel
+    def parts(x: f64["n"]) -> tuple[f64, f64["k"], f32]:
+        return 1, pa.filter(lambda v: v > 1, x), 2.5
+    one, some, half = parts(X)
+    assert one.dtype == np.float64 and some.tolist() == [2, 3] and half.dtype == np.float32
+
+    @parallel
+    def rank(x: f64["n"]) -> f64:
+        return x
+
+    @parallel
+    def structure(x: f64["n"]) -> tuple[f64["n"], f64["n"]]:
+        return x
+    for f, words in ((rank, "the annotation says f64"), (structure, "the result is an array or a number")):
+        with pytest.raises(pa.TypeMismatch, match=words):
+            f(X)
+    assert pa.grad(parallel(lambda x: pa.sum(x * x)))(X).tolist() == [0, 2, 4, 6]      # not those of what it is made of
+
+    @parallel
+    def outer(x: f64["n"]) -> f64["n"]:
+        return sizes(x, x[:1])
+    with pytest.raises(pa.SizeMismatch):
+        outer(X)
+
+
+def test_what_nothing_uses_raises_nothing(backend: str) -> None:
+    f = parallel(lambda x, i: (x[i], 3 // i, pa.map(lambda v: x[i + 9], x), x + 1)[3])
+    np.testing.assert_array_equal(f(X, 0), X + 1)
+
+
+def _without_end(n: Any) -> Any:
+    return pa.cond(n < 2, lambda: n, lambda: _without_end(n - 1))
+
+
+@pytest.mark.parametrize("f, message", [
+    (lambda x: pa.sum([x[0], x[1]]), r"np.stack makes an array of it\); it is pa.sum\(xs, axis=None"),
+    (lambda x: pa.reduce_by_index(pa.add, 0.0, x, pa.iota(4), x), r"the function add; it is pa.reduce_by_index\(dest, op"),
+    (lambda x: pa.random.normal((6,)), r"it is pa.random.normal\(k, shape"),
+    (lambda x: _without_end(x[0]), "calls itself"),
+    (lambda x: pa.loop(0, 3, lambda i, c: c, x), r"it is pa.loop\(n, body, init"),
+    (lambda x: pa.scan(lambda c, v: (c, v), 0.0, x), "pa.foldl"), (lambda x: int(x.shape[0]), "a size is a number"),
+    (lambda x: pa.cond(x[0] > 0, x, -x), "the function lambda: value"), (lambda x: pa.filter(x > 0, x), r"xs\[mask\]"),
+    (lambda x: pa.random.integers(pa.random.key(0), (3,), 5, 5), "no integer from 5"),
+    (lambda x: np.vstack([x, x]), "use np.concatenate"), (lambda x: np.linalg.inv(x), "np.linalg.inv is not"),
+    (lambda x: np.ma.masked_less(x, 2), "NumPy array"), (lambda x: pa.sum(np.ma.masked_less(X, 2)), "masked array"),
+])
+def test_more_words(f: Any, message: str) -> None:
+    with pytest.raises(pa.ParrayError, match=message) as e:
+        parallel(f)(X)
+    assert e.value.loc is not None and e.value.loc.file == __file__
+
+
+def test_masked_arguments_and_names_of_other_libraries(backend: str) -> None:
+    with pytest.raises(pa.TypeMismatch, match="masked array"):
+        parallel(lambda x: x)(np.ma.masked_less(X, 2))
+    for name, hint in (("vmap", "use pa.map"), ("softmx", "did you mean pa.softmax"), ("qqq", "no 'qqq'$")):
+        with pytest.raises(AttributeError, match=hint):
+            getattr(pa, name)

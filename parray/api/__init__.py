@@ -1,9 +1,11 @@
 """What users call: `parallel`, backends, differentiation.
 
     parallel.py       the decorator: signatures, programs, the call
+    choice.py         which backend runs it
     dispatch.py       the call's fast path, generated for each program
     differentiate.py  grad, value_and_grad, vjp, jvp, stop_gradient
     foreign.py        functions of numba and C as operations
+    explain.py        what became of a program (report.py, picture.py, machine.py)
 """
 from __future__ import annotations
 

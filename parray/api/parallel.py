@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import pickle
 import sys
 import threading
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Callable, Generic, Iterator, ParamSpec, Sequence, TypeVar, overload
+from typing import Any, Callable, Generic, ParamSpec, Sequence, TypeVar, overload
 
 import numpy as np
 
 from parray import builder, pretty, tree
+from parray.api.choice import default_backend, use_backend
 from parray.api.dispatch import MISS, Static, make_dispatcher
 from parray.api.report import Report
 from parray.errors import Loc, SizeMismatch, TypeMismatch, user_location
 from parray.program import Position, Program, canonical
 from parray.trace import hints
 from parray.trace.elementwise import as_numpy, is_array_like
-from parray.trace.function import Leaf, check_arguments, check_leaf, trace_program
+from parray.trace.function import Leaf, check_arguments, check_leaf, check_result, trace_program
 from parray.trace.promote import fits, is_python_number, python_type
 from parray.tree import Tree
 from parray.types import ScalarType, scalar_type
@@ -39,23 +37,7 @@ except ImportError:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_backend: ContextVar[str] = ContextVar("parray_backend", default="")
 _FAST = 16                                      # programs that the fast path tries
-
-
-def default_backend() -> str:
-    """The backend of calls that name none: `use_backend`'s, PARRAY_BACKEND's or "cpu"."""
-    return _backend.get() or os.environ.get("PARRAY_BACKEND") or "cpu"
-
-
-@contextmanager
-def use_backend(name: str) -> Iterator[None]:
-    """Run what is called inside on this backend, unless the function names its own."""
-    token = _backend.set(name)
-    try:
-        yield
-    finally:
-        _backend.reset(token)
 
 
 def _executable(program: Program, backend: str) -> Callable[[Sequence[int], list[Any]], list[Any]]:
@@ -122,6 +104,7 @@ class Parallel(Generic[P, R]):
         self._defaults = {p.name: () if p.kind is p.VAR_POSITIONAL else {} if p.kind is p.VAR_KEYWORD else
                           _default(p.default) for p in parameters}
         self._annotations = hints.of_function(f)
+        self._result = hints.of_result(f)
 
     def __repr__(self) -> str:
         return f"<parallel {self.name}>"
@@ -170,11 +153,27 @@ class Parallel(Generic[P, R]):
         f: Callable[..., Any] = self.f
         values = tuple(v.value if isinstance(v, Static) else v for v in values)
         if self._plain:
-            return f(*values)
-        if self.signature is None:
-            return f(*values[0])
-        bound = inspect.BoundArguments(self.signature, dict(zip(self._parameters, values)))
-        return f(*bound.args, **bound.kwargs)
+            value = f(*values)
+        elif self.signature is None:
+            value = f(*values[0])
+        else:
+            bound = inspect.BoundArguments(self.signature, dict(zip(self._parameters, values)))
+            value = f(*bound.args, **bound.kwargs)
+        if self._result is None:
+            return value
+        return check_result(self.name, value, self._result, self._named_sizes(values))
+
+    def _named_sizes(self, values: Sequence[Any]) -> dict[str, Any]:
+        """The sizes of traced arguments that the annotations name."""
+        sizes: dict[str, Any] = {}
+        for p, value in zip(self._parameters, values):
+            if p not in self._static and self._annotations.get(p) is not None:
+                leaves, structure = tree.flatten(value)
+                for leaf, w in zip(leaves, hints.of_leaves(self._annotations[p], structure)):
+                    for dim, size in zip(w.dims or (), getattr(getattr(leaf, "type", None), "shape", ())):
+                        if isinstance(dim, str):
+                            sizes.setdefault(dim, size)
+        return sizes
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As part of the function that is being traced."""
@@ -264,7 +263,7 @@ class Parallel(Generic[P, R]):
     def _leaf(self, x: Any, name: str, wanted: hints.Wanted) -> tuple[Any, ScalarType, bool]:
         """An argument leaf as the backends want it, its element type, and whether it is a Python number."""
         weak = is_python_number(x)
-        if not weak and not isinstance(x, (np.ndarray, np.generic)):
+        if not weak and (not isinstance(x, (np.ndarray, np.generic)) or isinstance(x, np.ma.MaskedArray)):
             if not is_array_like(x):
                 raise TypeMismatch(f"{self.name}: {name} is {x!r} of type {type(x).__name__}; arguments are arrays, "
                                    "numbers and structures of them (other values are static parameters: "
@@ -443,3 +442,6 @@ def parallel(f: Callable[..., Any] | None = None, *, static: Any = (), backend: 
     if f is None:
         return lambda g: Parallel(g, static, backend, name)
     return Parallel(f, static, backend, name)
+
+
+__all__ = ["P", "Parallel", "default_backend", "parallel", "use_backend"]

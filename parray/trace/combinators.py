@@ -24,7 +24,8 @@ from parray.types import Type, bool_, i64
 def call(f: Callable[..., Any], *args: Any) -> Any:
     """The user's function on tracers; what is not callable, or takes another number of them, is a clear error."""
     if not callable(f):
-        raise TypeMismatch(f"a function is needed, not {f!r}", builder.here())
+        hint = "; a value is the function lambda: value" if isinstance(f, Tracer) else ""
+        raise TypeMismatch(f"a function is needed, not {f!r}{hint}", builder.here())
     try:
         return f(*args)
     except TypeError as e:
@@ -142,8 +143,8 @@ def monoid(op: Callable[..., Any], ne: Any, types: Sequence[Type], structure: Tr
         value = call(op, a, b)
         found = tree.structure(value)
         if found != structure:
-            raise TypeMismatch(f"the operator of {what} gives {found} where its operands are {structure}",
-                               builder.here())
+            raise TypeMismatch(f"the operator of {what} gives {found} where its operands are {structure}; a step that "
+                               "carries one thing and takes another is pa.foldl(f, init, xs)", builder.here())
         results = tuple(to_type(leaf, t, f"a result of the operator of {what}")
                         for leaf, t in zip(tree.leaves(value), types))
     lam = Lambda(params, tuple(s.stms), results)

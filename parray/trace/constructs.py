@@ -12,6 +12,7 @@ import re
 import sys
 from typing import Any
 
+from parray import builder
 from parray.errors import Loc, ParrayError, TraceError, TypeMismatch
 
 _GENERAL = "use pa.cond or pa.where instead of if, pa.while_loop instead of while, & | ~ instead of and, or, not"
@@ -92,6 +93,11 @@ def number(kind: str, loc: Loc | None) -> tuple[str, str]:
     return f"{kind}()", f"convert with pa.{'i64' if kind == 'int' else 'f64'}(x) or x.astype"
 
 
+def size(loc: Loc | None) -> tuple[str, str]:
+    """What asked for the number in a size, which is one already."""
+    return "int() or float()", "leave it out: a size is a number, and arithmetic on it is arithmetic on sizes"
+
+
 def index(loc: Loc | None) -> tuple[str, str]:
     """What asked for a Python index, and what to write."""
     child, _ = _node(loc) or (None, None)
@@ -130,6 +136,9 @@ def translated(error: Exception) -> ParrayError | None:
     tb = error.__traceback__
     while tb is not None and tb.tb_next is not None:
         tb = tb.tb_next
+    if isinstance(error, RecursionError):
+        return TraceError("a function calls itself without end: what decides whether it goes on is not known while "
+                          "tracing; use pa.while_loop, or pa.loop", builder.here())
     if tb is None or not isinstance(error, (TypeError, ValueError)):
         return None
     code = tb.tb_frame.f_code
@@ -150,8 +159,18 @@ def translated(error: Exception) -> ParrayError | None:
     return None
 
 
+def form(what: str) -> str:
+    """How the function of ours that ``what`` names is called, to be added to a message about its arguments."""
+    named = re.search(r"\bpa\.([\w.]+)", what)
+    function: Any = _package()
+    for part in named[1].split(".") if named else ():
+        function = getattr(function, part, None)
+    return f"; it is pa.{named[1]}{_signature(function)}" if named and inspect.isfunction(function) else ""
+
+
 def _signature(function: Any) -> str:
-    return "(" + ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}"
+    return "(" + ", ".join(("*" if p.kind is p.VAR_POSITIONAL else "") + p.name +
+                           ("" if p.default is p.empty else f"={p.default!r}")
                            for p in inspect.signature(function).parameters.values()) + ")"
 
 

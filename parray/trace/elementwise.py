@@ -15,7 +15,7 @@ import numpy as np
 from parray import builder, prims, tree
 from parray.errors import TraceError, TypeMismatch, user_location
 from parray.ir import Atom, Const, Var, resolve
-from parray.trace import context
+from parray.trace import constructs, context
 from parray.trace.promote import (common_type, constant, convert, fits, float_type, is_python_number, python_type)
 from parray.trace.tracer import Tracer, size_value
 from parray.types import ScalarType, Type, bool_, f64, i8, i64, scalar_type
@@ -41,6 +41,9 @@ def is_array_like(value: Any) -> bool:
 
 def as_numpy(value: Any) -> np.ndarray[Any, Any]:
     """The NumPy array of a foreign array, without a copy where possible."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeMismatch("a masked array has a second array beside its values: give x.filled(...), or x.data and "
+                           "x.mask as two arguments", user_location())
     try:
         return np.from_dlpack(value) if not hasattr(value, "__array__") else np.asarray(value)
     except TraceError:                                          # a traced value of parray's
@@ -59,20 +62,21 @@ def lift(value: Any, what: str = "", hint: str = "") -> Tracer:
         return Tracer(constant(value, python_type(value)), weak=True)
     if isinstance(value, np.generic):
         return Tracer(Const(value, _elem(value.dtype, what)))
-    if not isinstance(value, np.ndarray) and is_array_like(value):
+    if is_array_like(value) and (not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray)):
         value = as_numpy(value)
     if isinstance(value, np.ndarray):
         elem = _elem(value.dtype, what)
         return Tracer(context.capture(value, what or "an array") if value.ndim else Const(value[()], elem))
     where = f"{what}: " if what else ""
+    hint = hint or constructs.form(what)
     raise TypeMismatch(f"{where}a number or an array is needed, not {_shown(value)}{hint}", builder.here())
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return f"a {type(value).__name__} (np.array makes an array of it)"
+        return f"a {type(value).__name__} (np.stack makes an array of it)"
     if callable(value):
-        return f"the function {getattr(value, '__name__', value)}; the function comes first, then the arrays"
+        return f"the function {getattr(value, '__name__', value)}"
     return "None" if value is None else f"{value!r} of type {type(value).__name__}"
 
 

@@ -14,7 +14,7 @@ from parray import builder, tree
 from parray.errors import Loc, SizeMismatch, TypeMismatch
 from parray.ir import Atom, Lambda, Var, resolve
 from parray.program import Input, Position, Program, Reason
-from parray.trace import constructs, context
+from parray.trace import constructs, context, hints
 from parray.trace.hints import Wanted
 from parray.trace.combinators import results_of
 from parray.trace.context import Retrace, Trace
@@ -152,6 +152,26 @@ def check_leaf(function: str, name: str, wanted: Wanted, elem: ScalarType, rank:
 
 def _said(wanted: Wanted) -> str:
     return wanted.elem.name if wanted.elem is not None else "any type of"
+
+
+def check_result(function: str, value: Any, annotation: Any, sizes: dict[str, Any]) -> Any:
+    """Apply the annotation of a function's result while it is traced; ``sizes`` are those its arguments named."""
+    leaves, structure = tree.flatten(value)
+    wrong = hints.misfit(annotation, structure, "the result")
+    if wrong:
+        raise TypeMismatch(f"{function}: {wrong}", builder.here())
+    out = []
+    for name, leaf, w in zip(tree.paths(structure, "the result"), leaves, hints.of_leaves(annotation, structure)):
+        if w.elem is None and w.dims is None:
+            out.append(leaf)
+            continue
+        x = lift(leaf, f"{function}: {name}")
+        elem = check_leaf(function, name, w, x.dtype, x.ndim, x.weak, repr(x).removeprefix("traced "), builder.here())
+        for dim, size in zip(w.dims or (), x.type.shape):
+            other = sizes.setdefault(dim, size) if isinstance(dim, str) else dim
+            context.unify(size, other, f"a dimension of {name} of {function} is {dim!r} in its annotations")
+        out.append(x.astype(elem) if x.weak and not x.is_size else x)
+    return tree.unflatten(structure, out)
 
 
 def check_arguments(function: str, names: Sequence[str], leaves: Sequence[Any], wanted: Sequence[Wanted]) -> list[Any]:

@@ -64,6 +64,13 @@ def of_function(f: Callable[..., Any]) -> dict[str, Any]:
     return {k: _evaluate(v, names) for k, v in found.items() if k != "return"}
 
 
+def of_result(f: Callable[..., Any]) -> Any:
+    """What a function's annotations say of its result; None where they say nothing, or are another function's."""
+    if hasattr(f, "__wrapped__") or "return" not in getattr(f, "__annotations__", {}):
+        return None
+    return _evaluate(f.__annotations__["return"], _namespace(f))
+
+
 @cache
 def of_class(cls: Any) -> dict[str, Any]:
     """The annotations of a class's fields."""

@@ -67,6 +67,9 @@ def _add(a: Any, b: Any) -> Any:
 
 def filter(p: Callable[..., Any], xs: Any) -> Any:
     """``[x for x in xs if p(x)]``: ``(a -> bool) -> [n]a -> [k]a``, order kept."""
+    if not callable(p):
+        raise TypeMismatch(f"pa.filter takes a function and an array, not {p!r}; by a mask it is xs[mask]",
+                           builder.here())
     xs, _ = _arrays(xs, "pa.filter")
     return compact(map(lambda x: _truth(call(p, x), "pa.filter"), xs), xs)
 

@@ -251,12 +251,23 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "diff": _diff, "sinc": _sinc, "copy": lambda x: x, "roll": _roll, "astype": astype}
 
 
+_INSTEAD = {"vstack": "np.concatenate(xs, axis=0)", "hstack": "np.concatenate(xs, axis=-1)", "tile": "pa.replicate",
+            "repeat": "pa.replicate, pa.replicated_iota or pa.expand", "median": "pa.sort(xs)[n // 2]",
+            "nanmax": "pa.max(pa.where(np.isnan(x), -pa.inf, x))", "nansum": "pa.sum(pa.where(np.isnan(x), 0, x))",
+            "nanmin": "pa.min(pa.where(np.isnan(x), pa.inf, x))", "norm": "pa.sqrt(pa.sum(x * x))",
+            "nonzero": "pa.filter or x[mask]", "bincount": "pa.histogram(i, n)", "histogram": "pa.histogram(i, n)",
+            "append": "pa.concat(xs, ys)", "split": "pa.split", "array_split": "pa.split", "triu": "a mask: i <= j",
+            "tril": "a mask: i >= j", "apply_along_axis": "pa.map(f, xs)", "cross": "its formula"}
+
+
 def call_function(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What a NumPy function means when an argument is a tracer."""
     name = str(function.__name__)
     meaning = _NUMPY.get(name)
     if meaning is None or getattr(np, name, None) is not function:
-        raise TraceError(f"np.{name} is not available on traced values", builder.here())
+        module = str(getattr(function, "__module__", "numpy")).replace("numpy", "np", 1)
+        hint = f": use {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise TraceError(f"{module}.{name} is not available on traced values{hint}", builder.here())
     try:
         return meaning(*args, **kwargs)
     except TypeError as e:

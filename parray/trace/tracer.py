@@ -98,7 +98,8 @@ class Tracer:
         raise unknown("the truth of a traced value", constructs.truth)
 
     def __int__(self) -> NoReturn:
-        raise unknown("the number in a traced value", partial(constructs.number, "int"))
+        raise unknown("the number in a traced value", constructs.size if self.is_size else
+                      partial(constructs.number, "int"))
 
     def __float__(self) -> NoReturn:
         raise unknown("the number in a traced value", partial(constructs.number, "float"))
@@ -158,8 +159,9 @@ class Tracer:
                          builder.here())
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TraceError("a traced value cannot become a NumPy array while tracing: use the pa. function of that name, "
-                         "or call this outside of the function marked @parallel", builder.here())
+        raise TraceError("a traced value cannot become a NumPy array while tracing: use the pa. function of that name "
+                         "(np.stack for a list of traced values), or call this outside of the function marked "
+                         "@parallel", builder.here())
 
     # --- NumPy's protocols -------------------------------------------------------------------------------------------
 

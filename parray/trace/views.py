@@ -10,7 +10,7 @@ from parray import builder, tree
 from parray.errors import SizeMismatch, TypeMismatch
 from parray.ir import Atom, Const, Var, resolve, size_atom
 from parray.soacs import Assert, Concat, Iota, Replicate, Reshape, Slice, Transpose
-from parray.trace import context
+from parray.trace import constructs, context
 from parray.trace.elementwise import broadcast_to, lift
 from parray.trace.promote import common_type, convert
 from parray.trace.tracer import Tracer
@@ -36,7 +36,7 @@ def static_int(value: Any, what: str) -> int:
     """A Python integer; a traced one is an error."""
     if hasattr(value, "__index__") and not isinstance(value, (Tracer, bool)):
         return int(value)
-    raise TypeMismatch(f"{what} must be a Python integer, not {value!r}", builder.here())
+    raise TypeMismatch(f"{what} must be a Python integer, not {value!r}{constructs.form(what)}", builder.here())
 
 
 def as_size(value: Any, what: str) -> Any:
@@ -44,7 +44,8 @@ def as_size(value: Any, what: str) -> Any:
     if isinstance(value, Tracer):
         atom = value.atom
         if not atom.type.is_scalar or not atom.type.elem.is_integer:
-            raise TypeMismatch(f"{what} takes an integer as size, not {value!r}", builder.here())
+            raise TypeMismatch(f"{what} takes an integer as size, not {value!r}{constructs.form(what)}",
+                               builder.here())
         size = builder.as_size(builder.convert(atom, i64))
     else:
         size = static_int(value, f"a size in {what}")
